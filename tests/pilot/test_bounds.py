@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from windfall.pilot.files import staging
-from windfall.pilot.run import calls, spawner, stations
+from windfall.pilot.run import calls, spawner, spawners
 
 
 def test_more_bags_than_are_remembered(server, launch):
@@ -39,14 +39,14 @@ def test_spawner_forgets_but_what_waits_keeps_its_spec():
 
 def test_post_tells_in_the_right_order():
     sent = []
-    post = stations.Post(0, 1, SimpleNamespace(send=lambda orders: sent.extend(orders) or True), None, 1)
+    handle = spawners.SpawnerHandle(0, 1, SimpleNamespace(send=lambda orders: sent.extend(orders) or True), None)
     known = {}
-    for number in range(3 * stations.SPECS):
-        key = number % (stations.SPECS + 7)
-        task = SimpleNamespace(attempt=number, command=["true"], extra=None, until=None, gpus=(), width=1, serial=0,
-                               spec=SimpleNamespace(key=key, fields={"bag": key}))
-        post.run(task, None)
-    post.flush()
+    for number in range(3 * spawners.SPECS):
+        key = number % (spawners.SPECS + 7)
+        task = SimpleNamespace(attempt=number, command=["true"], extra=None, start_before=None, gpus=(), seats=1,
+                               serial=0, spec=SimpleNamespace(key=key, fields={"bag": key}))
+        handle.run(task, None)
+    handle.flush()
     for order in sent:
         if order[0] == "specs":
             known.update(order[1])
@@ -55,7 +55,7 @@ def test_post_tells_in_the_right_order():
                 del known[key]
         else:
             assert all(task[1] in known for task in order[2])
-    assert len(post.specs) == stations.SPECS == len(known)
+    assert len(handle.specs) == spawners.SPECS == len(known)
 
 
 def test_idle_runners_are_retired():
@@ -101,9 +101,9 @@ def test_cache_keeps_what_was_used_last(tmp_path):
     cache, source = staging.Cache(str(tmp_path / "c"), 3000), Source()
     a, b, c, d = names("a", "b", "c", "d")
     for when, digest in enumerate((a, b, c)):
-        os.utime(cache.get(source, digest, 1000, 1), (when, when))
-    cache.get(source, a, 1000, 1)                            # used again: now b is the oldest
-    cache.get(source, d, 1000, 1)
+        os.utime(cache.get(source, staging.Blob(digest, 1000), 1), (when, when))
+    cache.get(source, staging.Blob(a, 1000), 1)  # used again: now b is the oldest
+    cache.get(source, staging.Blob(d, 1000), 1)
     assert sorted(os.listdir(cache.folder)) == [a, c, d] and source.fetched == [a, b, c, d]
     assert cache.locks == {}
 
@@ -147,5 +147,5 @@ def test_broken_off_transfer_leaves_no_part_on_a_full_disk(tmp_path):
 
     cache = staging.Cache(str(tmp_path / "c"), 3000)
     with pytest.raises(OSError):
-        cache.get(Full(), "a" * 64, 10, 1)
+        cache.get(Full(), staging.Blob("a" * 64, 10), 1)
     assert os.listdir(cache.folder) == [] and cache.locks == {}

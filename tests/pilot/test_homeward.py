@@ -148,17 +148,17 @@ def test_directory_that_is_very_deep(server, launch):
 
 def test_whatever_goes_wrong_with_the_files_ends_the_attempt(tmp_path, monkeypatch):
     folders = SimpleNamespace(tasks=str(tmp_path), cache=str(tmp_path / "c"), environments=str(tmp_path / "e"))
-    made = transfers.Porters(folders, lambda: None, lambda: "", lambda: None)
+    made = transfers.Transfers(folders, lambda: None, lambda: "", lambda: None)
 
     def wrong(*arguments):
         raise RecursionError("too deep")
 
     monkeypatch.setattr(outputs, "send", wrong)
     monkeypatch.setattr(transfers.staging, "stage_in", wrong)
-    made._bring(None, 1, {"a": 1}, {})
+    made._upload(None, 1, {"a": 1}, {})
     made._fetch(None, 2, lambda name: None)
     ends = [(kind, report["a"], report["why"]) for kind, _, report in made.done]
-    assert ends == [("brought", 1, "output"), ("fetched", 2, "input")]
+    assert ends == [("uploaded", 1, "output"), ("fetched", 2, "input")]
     assert all("too deep" in report["note"] for _, _, report in made.done)
 
 
@@ -207,16 +207,17 @@ class LinkStub:
 def test_what_a_task_writes_is_shown_in_order(tmp_path):
     """Three threads carry; of two pieces the second does not come first, however long the first one takes."""
     folders = SimpleNamespace(tasks=str(tmp_path), cache=str(tmp_path / "c"), environments=str(tmp_path / "e"))
-    made, seen = transfers.Porters(folders, LinkStub, lambda: "", lambda: None), []
+    made, seen = transfers.Transfers(folders, LinkStub, lambda: "", lambda: None), []
 
-    def send(blobs, attempt, stream, offset, data):
+    def send(blobs, piece):
+        offset = piece[2]
         time.sleep(0.05 if offset % 3 == 0 else 0)
         seen.append(offset)
 
     made._send = send
     for offset in range(40):
         made.show(1, "out", offset, b"x")
-        made.errand(lambda blobs: None)
+        made.run_in_thread(lambda blobs: None)
     wait_until(lambda: len(seen) == 40 and not made.showing)
     assert seen == list(range(40))
     made.show(1, "out", 40, b"x")

@@ -13,7 +13,7 @@ from harness import wait_until, zipapp
 
 from windfall.errors import WindfallError
 from windfall.pilot.files import folder_locks, outbox, salvage as salvaging
-from windfall.pilot.net.ways import Ways
+from windfall.pilot.net.routes import Routes
 
 
 def drop(handler):
@@ -100,8 +100,8 @@ class Blobs:
     def has(self, digest, attempt):
         return False
 
-    def request(self, method, path, headers, body):
-        reports = json.loads(body.decode())["reports"]
+    def request(self, request):
+        reports = json.loads(request.body.decode())["reports"]
 
         class Reply:
             status, body = 200, b"{}"
@@ -125,7 +125,7 @@ def test_missing_folder_is_no_other_results_harm(tmp_path):
     made.keep({"a": 3})
     assert made.kept == {1, 2, 3} and not made.close()
     blobs = Blobs(lambda report: False)
-    assert outbox.deliver(made.folder, Ways("unix:/nowhere"), lambda link, token: blobs) == 3
+    assert outbox.deliver(made.folder, Routes("unix:/nowhere"), lambda link, token: blobs) == 3
     assert [(r["a"], r.get("why")) for r in blobs.took] == [(1, "output"), (2, None), (3, None)]
 
 
@@ -134,7 +134,7 @@ def test_blob_that_is_gone_with_its_file_is_no_success(tmp_path):
     made.keep({"a": 1, "files": [["o", "0" * 64, 1, 0o600]]})
     made.close()
     blobs = Blobs(lambda report: False)
-    outbox.deliver(made.folder, Ways("unix:/nowhere"), lambda link, token: blobs)
+    outbox.deliver(made.folder, Routes("unix:/nowhere"), lambda link, token: blobs)
     assert (blobs.took[0]["o"], blobs.took[0]["why"]) == ("failed", "output") and "files" not in blobs.took[0]
 
 
@@ -149,7 +149,7 @@ def test_an_entry_names_no_directory_but_its_own(tmp_path):
         json.dump({"report": {"a": "../../elsewhere", "o": "succeeded"}, "cargo": {"files": ["o"]}}, file)
     blobs = Blobs(lambda report: False)
     with pytest.raises(WindfallError, match="cannot be read"):
-        outbox.deliver(made.folder, Ways("unix:/nowhere"), lambda link, token: blobs)
+        outbox.deliver(made.folder, Routes("unix:/nowhere"), lambda link, token: blobs)
     assert not blobs.took and (secret / "o").exists()
 
 
@@ -159,10 +159,10 @@ def test_refused_reports_do_not_hold_up_the_rest(tmp_path):
         made.keep({"a": attempt, "exit": 0})
     made.close()
     said, blobs = [], Blobs(lambda report: report["a"] == 7 or (report["a"] == 70 and "exit" in report))
-    outbox.deliver(made.folder, Ways("unix:/nowhere"), lambda link, token: blobs, said.append)
+    outbox.deliver(made.folder, Routes("unix:/nowhere"), lambda link, token: blobs, said.append)
     took = {report["a"]: report for report in blobs.took}
     assert set(took) == set(range(1, 101)) - {7} and took[70]["why"] == "refused"
-    assert any("dropped" in text for text in said) and not os.path.exists(made.folder)
+    assert any("the pilot drops it" in text for text in said) and not os.path.exists(made.folder)
 
 
 def test_delivered_in_messages_of_bounded_size(tmp_path):
@@ -260,16 +260,16 @@ def test_a_file_system_without_locks(server, tmp_path, monkeypatch, flock):
     monkeypatch.setattr("fcntl.flock", flock)
     monkeypatch.setattr(folder_locks, "SECONDS", 0.2)
     monkeypatch.setattr(folder_locks, "RENEWED", 0.0)
-    box, ways = str(tmp_path / "box"), Ways(server.url, server.certificate)
+    box, routes = str(tmp_path / "box"), Routes(server.url, server.certificate)
     made = outbox.Outbox(box, "one")
     made.open({"server": server.url, "certificate": server.certificate, "nonce": "n1"})
     made.keep({"a": 7, "o": "succeeded"})
-    assert outbox.deliver(made.folder, ways, None) is None, "its pilot lives"
+    assert outbox.deliver(made.folder, routes, None) is None, "its pilot lives"
     with pytest.raises(OSError):
         outbox.Outbox(box, "one").open({})
     os.utime(os.path.join(made.folder, "claim"), (1, 1))
     made.renew()
-    assert outbox.deliver(made.folder, ways, None) is None, "renewed in time"
+    assert outbox.deliver(made.folder, routes, None) is None, "renewed in time"
     os.utime(os.path.join(made.folder, "claim"), (1, 1))
     taken = [folder_locks.take(made.folder) for _ in range(3)]
     assert [bool(each) for each in taken] == [True, False, False], "taken over once"

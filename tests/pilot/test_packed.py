@@ -153,8 +153,8 @@ class ComponentLibrary:
     def __init__(self, folder):
         self.folder = folder
 
-    def get(self, blobs, digest, size, attempt, target):
-        return os.path.join(self.folder, digest)
+    def get(self, blobs, blob, attempt, target):
+        return os.path.join(self.folder, blob.digest)
 
     def copied(self, target):
         pass

@@ -10,7 +10,7 @@ from windfall.errors import BadInput, TrustError
 from windfall.pilot import host, ticket
 from windfall.pilot.files import staging
 from windfall.pilot.main import parse
-from windfall.pilot.net import lanes, link, ways
+from windfall.pilot.net import lanes, link, routes
 from windfall.pilot.run import slot, spawn
 from windfall.pilot.run.capture import GAP, Capture
 
@@ -107,7 +107,7 @@ def serve_once(path, reply):
 def test_link_reads_replies(tmp_path, reply, body):
     path = str(tmp_path / "s")
     serve_once(path, reply)
-    assert link.Link(ways.Ways("unix:" + path)).call("GET", "/", []).body == body
+    assert link.HttpLink(routes.Routes("unix:" + path)).call(link.HttpRequest("GET", "/")).body == body
 
 
 @pytest.mark.parametrize("reply", [[b"nonsense\r\n\r\n"], [b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhe"],
@@ -117,7 +117,7 @@ def test_link_refuses_nonsense(tmp_path, reply):
     path = str(tmp_path / "s")
     serve_once(path, reply)
     with pytest.raises(link.Broken):
-        link.Link(ways.Ways("unix:" + path)).call("GET", "/", [])
+        link.HttpLink(routes.Routes("unix:" + path)).call(link.HttpRequest("GET", "/"))
 
 
 def test_a_poll_is_given_up_a_while_after_the_server_was_last_heard(tmp_path):
@@ -127,7 +127,7 @@ def test_a_poll_is_given_up_a_while_after_the_server_was_last_heard(tmp_path):
         def broken(self, request, error):
             given_up.append(request["seq"])
 
-    lane = lanes.Lane(link.Link(ways.Ways("unix:" + str(tmp_path / "none"))), Agent())
+    lane = lanes.Lane(link.HttpLink(routes.Routes("unix:" + str(tmp_path / "none"))), Agent())
     lane.request = {"seq": 1, "wait": 20000}
     lane.heard(100.0)
     lane.check(149.0)
@@ -139,11 +139,11 @@ def test_a_poll_is_given_up_a_while_after_the_server_was_last_heard(tmp_path):
 
 
 def test_addresses():
-    assert ways.address("unix:/a/b") == ("unix", "/a/b")
-    assert ways.address("https://host:80") == ("host", 80) and ways.address("https://[::1]:80/") == ("::1", 80)
+    assert routes.address("unix:/a/b") == ("unix", "/a/b")
+    assert routes.address("https://host:80") == ("host", 80) and routes.address("https://[::1]:80/") == ("::1", 80)
     for wrong in ("http://host:80", "https://host", "host:80"):
         with pytest.raises(BadInput):
-            ways.address(wrong)
+            routes.address(wrong)
 
 
 def test_ticket_without_certificate_is_refused(tmp_path):

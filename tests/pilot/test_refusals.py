@@ -9,8 +9,8 @@ from windfall.client import Client
 from windfall.model.spec import Bag, Items, Target
 from windfall.pilot.agenda.agenda import Agenda
 from windfall.pilot.net import enrol
-from windfall.pilot.net.link import Link
-from windfall.pilot.net.ways import Ways
+from windfall.pilot.net.link import HttpLink, HttpRequest
+from windfall.pilot.net.routes import Routes
 from windfall.pilot.notes import short
 from windfall.server.embedded import Embedded
 
@@ -132,7 +132,7 @@ class Exchanger:
         class ticket:
             site, nonce = "local", "n1"
         ticket.token = token
-        self.link = Link(Ways(profile["server"]))
+        self.link = HttpLink(Routes(profile["server"]))
         body = enrol.message(ticket, {"id": "h" * 32, "name": "h", "cores": 1, "memory": 1 << 30},
                              {"cores": 1, "memory": 1 << 30})
         enrolled = enrol.enrol_once(self.link, ticket, body)
@@ -147,8 +147,8 @@ class Exchanger:
         if request is None:
             return
         request.pop("wait", None)
-        reply = self.link.call("POST", "/v1/exchange", [("Authorization", "Bearer " + self.token)],
-                               json.dumps(request).encode())
+        reply = self.link.call(HttpRequest("POST", "/v1/exchange", [("Authorization", "Bearer " + self.token)],
+                                       json.dumps(request).encode()))
         if reply.status == 200:
             assert self.agenda.answer_received(self.now, enrol.parse(reply.body))
         else:
@@ -180,9 +180,9 @@ def test_refused_by_the_real_server(real):
 
 
 def _enrol_token(profile):
-    link = Link(Ways(profile["server"]))
-    reply = link.call("POST", "/v1/tokens", [("Authorization", "Bearer " + profile["token"])],
-                      json.dumps({"scope": "enrol", "site": "local"}).encode())
+    link = HttpLink(Routes(profile["server"]))
+    reply = link.call(HttpRequest("POST", "/v1/tokens", [("Authorization", "Bearer " + profile["token"])],
+                              json.dumps({"scope": "enrol", "site": "local"}).encode()))
     assert reply.status in (200, 201), reply.body
     return json.loads(reply.body.decode())["token"]
 
@@ -227,5 +227,5 @@ def test_pilot_goes_on_after_refusals(server, launch):
         assert server.result(i)["out"] == f"{i}\n"
     report = server.result(5)
     assert (report["o"], report["why"]) == ("failed", "refused") and "bad-input" in report["note"]
-    server.wait_for(lambda: "attempt 3, which is dropped" in pilot.text())
+    server.wait_for(lambda: "attempt 3; the pilot drops it" in pilot.text())
     assert pilot.stop() == 0 and 3 not in server.reports and refused

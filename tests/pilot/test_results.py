@@ -93,7 +93,7 @@ def test_looking_is_killed_with_its_attempt_alone(server, launch):
     os.kill(children(spawner)[0], signal.SIGKILL)
     report = server.result(1)
     assert (report["o"], report["why"]) == ("failed", "output")
-    assert report["note"] == "the result could not be looked at: ended by SIGKILL"
+    assert report["note"] == "the result could not be checked: ended by SIGKILL"
     server.submit([2, "echo on"])
     assert server.result(2)["out"] == "on\n" and pilot.spawners() == [spawner]
 
@@ -109,29 +109,30 @@ def _forked(pid):
 
 DEAF = """
 import select, sys
-from windfall.pilot.files import checks as looking
-from windfall.pilot.run import stations
-looking.SECONDS = 0.3
-looking.Look.found = lambda look: select.select([], [], [], 60)  # hears no alarm: none is set
-post, = stations.Stations(1, 1, sys.argv[1], mark="m", script="", gpus=False, environments="").posts
-post.order("specs", {1: {"bag": 1, "check": {"schema": "{}"}}, 2: {"bag": 1}})
-post.order("run", 1, [(7, 1, "echo 3", None, None, (), None, 1), (8, 2, "echo on", None, None, (), None, 2)])
-post.flush()
+from windfall.pilot.files import checks
+from windfall.pilot.run import spawners
+checks.SECONDS = 0.3
+checks.Inspection.found = lambda inspection: select.select([], [], [], 60)  # hears no alarm: none is set
+settings = spawners.SpawnerSettings(mark="m", script="", gpus=False, environments="")
+spawner, = spawners.Spawners(1, 1, sys.argv[1], settings).handles
+spawner.order("specs", {1: {"bag": 1, "check": {"schema": "{}"}}, 2: {"bag": 1}})
+spawner.order("run", 1, [(7, 1, "echo 3", None, None, (), None, 1), (8, 2, "echo on", None, None, (), None, 2)])
+spawner.flush()
 reports = []
 while len(reports) < 2:
-    select.select([post.frames], [], [])
-    for kind, some in post.frames.receive():
+    select.select([spawner.frames], [], [])
+    for kind, some in spawner.frames.receive():
         reports.extend(some)
-print(reports[0]["o"], reports[0]["why"], reports[0]["note"], "|", reports[1]["out"], post.running())
-post.order("quit")
-post.flush()
+print(reports[0]["o"], reports[0]["why"], reports[0]["note"], "|", reports[1]["out"], spawner.running())
+spawner.order("quit")
+spawner.flush()
 """
 
 
 def test_looking_has_a_hard_end(tmp_path):
     """One that does not hear its own alarm is killed from outside, and the next task has its place."""
     said = subprocess.run([sys.executable, "-c", DEAF, str(tmp_path)], stdout=subprocess.PIPE, timeout=30, check=True)
-    assert said.stdout.decode() == ("failed output the result could not be looked at: it took longer than 0.3 s "
+    assert said.stdout.decode() == ("failed output the result could not be checked: it took longer than 0.3 s "
                                     "| on\n []\n")
 
 

@@ -1,4 +1,4 @@
-"""The pilot's side of the ways to the server: every Python from 3.6 through relay and spool, and which way is taken."""
+"""The pilot's routes to the server: relay and spool with every Python from 3.6, and the choice among several."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ from test_versions import FOUND
 
 from windfall.errors import BadInput, NoServer, TrustError
 from windfall.pilot import ticket
-from windfall.pilot.net.ways import Ways
+from windfall.pilot.net.routes import Routes
 from windfall.provision import relay
 from windfall.provision.relay import Relay
 from windfall.sites.channels.here import Here
@@ -134,14 +134,14 @@ def test_the_way_that_works_is_kept(tmp_path):
         certificate = file.read()
     dead = {"kind": "direct", "address": "https://127.0.0.1:1"}
     good = {"kind": "relay", "address": server.url}
-    ways = Ways(server.url, certificate, [dead, good])
+    routes = Routes(server.url, certificate, [dead, good])
     try:
         for _ in range(2):
-            sock, way = ways.connect()
+            sock, route = routes.connect()
             sock.close()
-            assert way.kind == "relay" and ways.best == 1 and way.host() == "localhost"
+            assert route.kind == "relay" and routes.best == 1 and route.host() == "localhost"
         with pytest.raises(NoServer, match="127.0.0.1:1"):
-            Ways(server.url, certificate, [dead]).connect()
+            Routes(server.url, certificate, [dead]).connect()
     finally:
         server.close()
 
@@ -155,10 +155,10 @@ def test_who_is_at_the_other_end_counts_on_every_way(tmp_path):
     wrong = {"kind": "relay", "address": other.url}
     try:
         with pytest.raises(TrustError, match="not the one in the ticket"):
-            Ways(ours.url, certificate, [wrong]).connect()
-        sock, way = Ways(ours.url, certificate, [wrong, {"kind": "direct", "address": ours.url}]).connect()
+            Routes(ours.url, certificate, [wrong]).connect()
+        sock, route = Routes(ours.url, certificate, [wrong, {"kind": "direct", "address": ours.url}]).connect()
         sock.close()
-        assert way.kind == "direct"
+        assert route.kind == "direct"
     finally:
         ours.close()
         other.close()
@@ -168,15 +168,15 @@ def test_a_ticket_is_read_again_when_no_way_is_open(tmp_path):
     server = Server(tmp_path, tls=True)
     path = with_routes(server, [{"kind": "relay", "address": "https://127.0.0.1:1"}])
     read = ticket.read(path)
-    ways = Ways.of(read)
+    routes = Routes.of(read)
     try:
         with pytest.raises(NoServer):
-            ways.connect()
+            routes.connect()
         with_routes(server, [{"kind": "relay", "address": server.url}], token="another")
-        ways.read -= 60  # it was read a minute ago
-        sock, way = ways.connect()
+        routes.read_at -= 60  # it was read a minute ago
+        sock, route = routes.connect()
         sock.close()
-        assert way.where == server.url and read.token == "another" and read.nonce == "n1"
+        assert route.where == server.url and read.token == "another" and read.nonce == "n1"
     finally:
         server.close()
 

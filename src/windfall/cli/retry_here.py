@@ -108,21 +108,21 @@ def _environment(client: Client, spec: dict[str, Any], directory: Path) -> dict[
 
 def _run(spec: dict[str, Any], environment: dict[str, str], directory: Path) -> tuple[int, str]:
     """Exit code, negative for a signal; and what it means, where it was not the task's own."""
-    from windfall.pilot.run.environment_modules import Surroundings
+    from windfall.pilot.run.environment_modules import CommandWrapper
     from windfall.pilot.run.job import Plan
     from windfall.pilot.run.spawn import argv_of
 
     command, setup, own = spec["command"], spec.get("setup") or [], os.getpid()
-    around = None
+    wrapper = None
     if spec.get("modules") or spec.get("container"):
-        around = Surroundings(Plan(spec, environment), None, "here")
-    argv = around.argv(command, setup, str(directory), own) if around else argv_of(command, setup)
+        wrapper = CommandWrapper(Plan(spec, environment), None, "here")
+    argv = wrapper.argv(command, setup, str(directory), own) if wrapper else argv_of(command, setup)
     try:
         code = subprocess.run(argv, cwd=directory, env=environment, stdin=subprocess.DEVNULL, stdout=sys.stdout,
                               check=False).returncode  # fmt: skip
     except OSError as error:
         raise BadInput(f"it cannot be started here: {error.strerror}: {argv[0]}") from None
     finally:
-        if around and (removal := around.removal(own)):
+        if wrapper and (removal := wrapper.removal(own)):
             subprocess.run(removal, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
-    return code, around.explain(code, "") if around else ""
+    return code, wrapper.explain(code, "") if wrapper else ""

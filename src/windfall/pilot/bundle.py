@@ -1,7 +1,8 @@
-"""Builds the zipapp: the pilot with `wire` and `errors`, the same bytes from the same sources and interpreter.
+"""Builder of the zipapp: the pilot with `wire` and `errors`.  The same sources and interpreter give the same bytes.
 
-Beside each source lies its code compiled for the interpreter that builds: where the pilot runs with the same version,
-as it does next to its server, that saves 25 ms at start; any other sees the wrong magic number and takes the source.
+The zipapp has each module as source and as code compiled by the building interpreter.  The code saves 25 ms at start
+where the pilot runs with the same version of Python, as it does next to its server; another version sees a wrong magic
+number and takes the source.
 """
 
 import hashlib
@@ -22,7 +23,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def _sources():
-    """[(name in the archive, bytes)] in a fixed order."""
+    """Return [(name in the archive, bytes)] in a fixed order."""
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     files = [("__main__.py", _MAIN), ("windfall/__init__.py", b"")]
     names = ["errors.py"]
@@ -39,7 +40,7 @@ def _sources():
 
 
 def _compiled(name, source):
-    """A hash-based .pyc that is not checked.  Marshal version 2: later ones depend on reference counts."""
+    """Return a hash-based .pyc that Python does not check.  Marshal versions above 2 depend on reference counts."""
     flags = (1).to_bytes(4, "little")
     code = compile(source, name, "exec", dont_inherit=True)
     return importlib.util.MAGIC_NUMBER + flags + importlib.util.source_hash(source) + marshal.dumps(code, 2)
@@ -53,7 +54,7 @@ def _entries():
 
 
 def build(dest_dir):
-    """Write the zipapp into `dest_dir`; returns (path, sha256)."""
+    """Write the zipapp into `dest_dir`; return (path, sha256)."""
     os.makedirs(dest_dir, exist_ok=True)
     path = os.path.join(dest_dir, NAME)
     part = "{}.{}.new".format(path, os.getpid())

@@ -1,7 +1,7 @@
 """The pilot's clock: seconds that never go back, and that go on while the host sleeps.
 
-A lease, a wall time and a task's limit run out whether or not this machine was suspended; Linux' monotonic clock stands
-still meanwhile.  Everything that compares times takes them from here.
+A lease, a wall time and a task's limit run out even while the host is suspended, but Linux' monotonic clock stands
+still then.  All of the pilot's code that compares times takes them from this module.
 """
 
 import functools

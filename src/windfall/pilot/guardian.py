@@ -1,9 +1,10 @@
-"""The guardian: the process that was started.  It forks the agent, passes signals on, and clears up after it.
+"""The guardian: the pilot's first process.  The guardian forks the agent, passes signals on, and clears up after it.
 
-It is the root of the tree and a subreaper, so that whatever the agent and its spawners leave when they are killed
-comes to it, and dies.  Killed itself, its end of a pipe closes and the agent does the same.
+The guardian is the root of the process tree and a subreaper: processes that a killed agent or spawner leaves become
+its children, and it kills them.  When the guardian itself is killed, its end of a pipe closes, and the agent kills all
+processes and ends.
 
-Signals that come before anybody listens end the pilot, which has nothing yet; none is ever lost.
+A signal that comes before the agent listens ends the pilot, which holds nothing yet; no signal is lost.
 """
 
 import os
@@ -11,12 +12,12 @@ import signal
 
 from windfall.pilot.run import proctree
 
-PASSED_ON = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR2", "SIGXCPU")  # SIGUSR2: Grid Engine's "about to be killed"
-WARNING = "WINDFALL_WARNING"  # says that SIGUSR2 goes to every process of the job: all but us ignore it
+PASSED_ON = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR2", "SIGXCPU")  # SIGUSR2: Grid Engine warns before it kills
+WARNING = "WINDFALL_WARNING"  # set where SIGUSR2 goes to every process of the job: all but the guardian ignore it
 
 
 def watch_over(work, mark, clear):
-    """Run `work(guard descriptor) → exit code` in a child and see it out; returns its exit code.
+    """Run `work(guard descriptor) → exit code` in a child process, the agent; wait for it and return its exit code.
 
     `mark` is the value of WINDFALL_PILOT in the environment of tasks; `clear()` removes the pilot's directory if the
     agent could not.
@@ -43,11 +44,11 @@ def watch_over(work, mark, clear):
 
 
 def _pass_on(agent, writer):
-    """The byte says that it came through us."""
+    """Pass a signal on as SIGTERM; a byte tells the agent that the guardian sent it."""
     try:
         os.write(writer, b"!")
     except OSError:
-        return  # it has gone already
+        return  # the agent has ended
     proctree.send(agent, signal.SIGTERM)
 
 
@@ -64,7 +65,7 @@ def _become_agent(work, guard):
 
 
 def _wait(agent):
-    """Exit code of the agent, negative if a signal ended it; meanwhile orphans are reaped."""
+    """Reap children until the agent ends; return its exit code, negative if a signal ended it."""
     while True:
         pid, status = os.waitpid(-1, 0)
         if pid == agent:
@@ -73,7 +74,7 @@ def _wait(agent):
 
 def _clear_up(code, mark, clear):
     proctree.kill_descendants()
-    if code < 0:  # killed: should a subreaper have been missing, the marker still tells
+    if code < 0:  # killed: where there was no subreaper, the marker finds the processes
         for pid in proctree.marked(proctree.PILOT_MARK, mark):
             proctree.send(pid, signal.SIGKILL)
     clear()

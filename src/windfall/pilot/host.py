@@ -1,4 +1,4 @@
-"""What this machine is and has: the HOST and SHAPE of an enrolment (G9, G16)."""
+"""The host's identity, cores, memory, disk and GPUs: HOST and SHAPE of an enrolment (G9, G16)."""
 
 import hashlib
 import os
@@ -6,7 +6,7 @@ import sys
 
 
 def host_id():
-    """Survives restarts of pilot and machine; differs between users, so that it tells nobody who else is here."""
+    """Return a name of this host that stays over reboots; each user gets another, so that nobody can compare them."""
     machine = _read("/etc/machine-id") or _read("/var/lib/dbus/machine-id") or _own_id()
     return hashlib.sha256("windfall {} {}".format(machine, os.getuid()).encode()).hexdigest()[:32]
 
@@ -23,7 +23,7 @@ def _own_id():
     except FileExistsError:
         pass
     except OSError:
-        return os.uname().nodename  # no home to write to: the name is the best that is left
+        return os.uname().nodename  # without a writable home the host's name must do
     return _read(path)
 
 
@@ -36,7 +36,7 @@ def _read(path):
 
 
 def cores():
-    """Cores this process may use."""
+    """Return the number of cores that this process may use."""
     allowed = len(os.sched_getaffinity(0))
     quota = _read("/sys/fs/cgroup/cpu.max").split()
     if len(quota) == 2 and quota[0].isdigit() and quota[1].isdigit():
@@ -45,7 +45,7 @@ def cores():
 
 
 def memory():
-    """Bytes of memory, or of the control group's limit where that is less."""
+    """Return the bytes of memory, or the control group's limit where that is less."""
     sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for path in _memory_limits():
         text = _read(path)
@@ -69,7 +69,9 @@ def disk(folder):
 
 
 def gpus(limit=None):
-    """[{"id", "name", "memory"}] of the GPUs this pilot may use: those made visible to it, else all there are."""
+    """Return [{"id", "name", "memory"}] of the GPUs for this pilot: the visible ones if an environment variable names
+    them, else all; `limit` of them where one is given.
+    """
     if limit == 0:
         return []
     found = _visible() or _nvidia() or _amd()
@@ -77,7 +79,7 @@ def gpus(limit=None):
 
 
 def _at_least(found, count):
-    """Told to have `count` GPUs: believe it, even where we see none."""
+    """Add GPUs of unknown kind up to `count`: the user says that there are so many."""
     known = [gpu["id"] for gpu in found]
     extra = [str(i) for i in range(count) if str(i) not in known]
     return found + [_gpu(i) for i in extra[:max(0, count - len(found))]]
@@ -107,7 +109,7 @@ def _nvidia():
 
 
 def _nvidia_smi():
-    import subprocess  # late: only where there is a device
+    import subprocess  # late: only hosts with a device need it
     try:
         text = subprocess.check_output(
             ["nvidia-smi", "--query-gpu=index,name,memory.total", "--format=csv,noheader,nounits"],
@@ -138,7 +140,7 @@ def _amd():
 
 
 def describe(all_gpus):
-    """HOST of the wire."""
+    """Return HOST, as wire/messages.py defines it."""
     uname = os.uname()
     about = {
         "id": host_id(), "name": uname.nodename, "cores": os.cpu_count() or 1,

@@ -1,6 +1,6 @@
 """Command line of the pilot: `python windfall-pilot.pyz --ticket FILE [options]`.
 
-Parsed by hand: argparse would take a sixth of the time until the first task.
+This module parses the arguments itself: importing argparse would take a sixth of the time until the first task.
 """
 
 import os
@@ -9,21 +9,21 @@ import sys
 from windfall.errors import BadInput, WindfallError
 
 USAGE = """usage: windfall-pilot --ticket FILE [options]
-  --ticket FILE        where the server is and what lets us in (mode 0600)
-  --cores N            cores to use (default: all this process may)
-  --memory BYTES       memory to give to tasks (default: all there is)
-  --gpus N             GPUs to give to tasks (default: all that are visible)
-  --walltime SECONDS   when the allocation ends
+  --ticket FILE        the server's address and the pilot's token (a file of mode 0600)
+  --cores N            cores for tasks (default: all that this process may use)
+  --memory BYTES       memory for tasks (default: the host's, or the limit of its control group)
+  --gpus N             GPUs for tasks (default: all visible ones)
+  --walltime SECONDS   time until the allocation ends
   --dir DIR            directory for scratch, cache and outbox (default: a new one in TMPDIR)
-  --outbox DIR         directory for results that could not be delivered (default: outbox in the above)
-  --idle SECONDS       leave after this long without work (default: what the server says)
-  --quiet              say nothing but errors
+  --outbox DIR         directory for results that could not be delivered (default: DIR/outbox)
+  --idle SECONDS       leave after this long without work (default: as the server says)
+  --quiet              write nothing but errors
 or:    windfall-pilot relay --folder DIR [--listen ADDRESS] [--port N] [--spool] [--no-network]
-  on a head node: hands connections of pilots on by stdin and stdout
+  on a head node: carry the pilots' connections to the server through stdin and stdout
 or:    windfall-pilot reach --ticket FILE
-  says which of the ticket's routes lead to the server from here
+  test which of the ticket's routes lead to the server from here
 or:    windfall-pilot salvage --ticket FILE --outbox DIR --nonce NONCE [--nonce NONCE ...]
-  sends what those pilots left there, and says how many results of each it was
+  deliver the results that these pilots left, and count them
 """
 
 _OPTIONS = {"ticket": str, "cores": int, "memory": int, "gpus": int, "walltime": float, "dir": str, "outbox": str,
@@ -63,7 +63,7 @@ def _convert(name, kind, value):
     except ValueError:
         raise BadInput("{} needs a number, not {!r}".format(name, value))
     if kind is not str and not 0 <= result < 1 << 62:
-        raise BadInput("{} cannot be {}".format(name, value))
+        raise BadInput("{} must be 0 or more and less than 2^62, not {}".format(name, value))
     return result
 
 
@@ -71,17 +71,17 @@ def _validate(options):
     if not options.ticket:
         raise BadInput("--ticket is missing", "see --help")
     if options.cores == 0:
-        raise BadInput("--cores cannot be 0")
+        raise BadInput("--cores must be 1 or more, not 0")
 
 
 def main(argv=None):
-    """Returns the exit code: 0 all delivered, 2 bad input, 3 refused, unreachable, or results left in the outbox."""
+    """Run the pilot; return 0 (all delivered), 2 (bad input) or 3 (refused, unreachable, or results undelivered)."""
     argv = sys.argv[1:] if argv is None else argv
     if "--help" in argv or "-h" in argv:
         sys.stdout.write(USAGE)
         return 0
     if argv and argv[0] in ("relay", "reach", "salvage"):
-        return _other(argv[0])(argv[1:])
+        return _subcommand(argv[0])(argv[1:])
     try:
         return _run(parse(argv))
     except WindfallError as error:
@@ -89,8 +89,8 @@ def main(argv=None):
         return error.exit_code
 
 
-def _other(name):
-    """What else this file is good for."""
+def _subcommand(name):
+    """Return the main function of a subcommand; import no other one."""
     if name == "relay":
         from windfall.pilot.net.relay import main as function
     elif name == "salvage":

@@ -1,10 +1,10 @@
-"""Sentences for a person, fit to travel: of bounded length, and nothing in them that is not text."""
+"""Sentences for people, made fit for a message: of bounded length, and valid text."""
 
 LONGEST = 500
 
 
 def short(text, longest=LONGEST):
-    """The text, cut in the middle if it is long; bytes that were no text (surrogates) become question marks."""
+    """Return a text, cut in the middle if it is long; surrogates (bytes that were not UTF-8) become question marks."""
     text = str(text)
     if len(text) > longest:
         head = (longest - 3) * 2 // 3

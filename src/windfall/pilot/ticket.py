@@ -1,6 +1,7 @@
-"""The ticket: where the server is and what lets us in.  A file of ours with mode 0600, or it is refused.
+"""The ticket: the server's address, certificate and routes, and the token that lets the pilot in.
 
-Secrets never leave this object by way of arguments, environment or logs.
+The pilot refuses a ticket file that another user owns or can read.  The token never appears in arguments, environment
+or logs.
 """
 
 import json
@@ -16,17 +17,17 @@ MAX_ROUTES = 32
 class Ticket:
     __slots__ = ("server", "certificate", "token", "site", "nonce", "routes", "path")
 
-    def __init__(self, server, certificate="", token="", site="local", nonce="", routes=(), path=""):
+    def __init__(self, server, *, certificate="", token="", site="local", nonce="", routes=(), path=""):
         self.server = server
         self.certificate = certificate
         self.token = token
         self.site = site
         self.nonce = nonce
-        self.routes = routes     # ways to the server, in the order in which to try them; none: `server` alone
+        self.routes = routes     # [{"kind", "address"}] in the order in which to try them; none: `server` alone
         self.path = path
 
-    def again(self):
-        """The ticket as it stands now: who started us may have written another address, or token, into it."""
+    def reread(self):
+        """Read the file again and take over its address, routes and token; return None if it is for another site."""
         fresh = read(self.path, self.nonce) if self.path else None
         if fresh is None or fresh.site != self.site:
             return None
@@ -39,7 +40,7 @@ class Ticket:
 
 
 def read(path, nonce=""):
-    """The ticket in `path`; raises TrustError or BadInput saying what is wrong with it."""
+    """Return the ticket in the file `path`; TrustError or BadInput says what is wrong with it."""
     text = read_private(path)
     try:
         fields = json.loads(text)
@@ -49,40 +50,52 @@ def read(path, nonce=""):
 
 
 def from_fields(fields, path, nonce=""):
+    _check_texts(fields, path)
+    certificate = fields.get("certificate") or ""
+    routes = _known_routes(fields.get("routes") or [], path)
+    if (routes or fields["server"].startswith("https://")) and not certificate:
+        raise TrustError("the ticket {} names no certificate to pin".format(path),
+                         "ask the server for a new ticket; TLS without a pinned certificate is refused")
+    nonce = _nonce(nonce or fields.get("nonce"))
+    return Ticket(fields["server"], certificate=certificate, token=fields["token"], site=fields["site"], nonce=nonce,
+                  routes=routes, path=path)
+
+
+def _check_texts(fields, path):
     if not isinstance(fields, dict):
         raise BadInput("the ticket {} is not a JSON object".format(path))
     for name in ("server", "token", "site"):
         if not isinstance(fields.get(name), str) or not fields[name]:
             raise BadInput("the ticket {} lacks '{}'".format(path, name))
-    certificate = fields.get("certificate") or ""
-    server = fields["server"]
-    routes = _routes(fields.get("routes") or [], path)
-    if (routes or server.startswith("https://")) and not certificate:
-        raise TrustError("the ticket {} names no certificate to pin".format(path),
-                         "ask the server for a new ticket; TLS without a pinned certificate is refused")
-    # A ticket for many pilots has no nonce: each of them is another pilot, and its job's script may say which.
-    said = os.environ.pop("WINDFALL_NONCE", "")  # a pilot that a task of ours starts is not this one
-    nonce = nonce or fields.get("nonce") or said or os.urandom(8).hex()
-    return Ticket(server, certificate, fields["token"], fields["site"], str(nonce), routes, path)
 
 
-def _routes(given, path):
-    """[{"kind": …, "address": …}, …], as they are; a kind that we do not know is for newer pilots."""
+def _nonce(given):
+    """Return the nonce given, or else the one in the job's environment: a ticket for many pilots has none."""
+    from_job = os.environ.pop("WINDFALL_NONCE", "")  # removed, since a pilot that a task starts is another pilot
+    return str(given or from_job or os.urandom(8).hex())
+
+
+def _known_routes(given, path):
+    """Return the routes of known kinds; the others are for newer pilots."""
     if not isinstance(given, list) or len(given) > MAX_ROUTES:
-        raise BadInput("the ticket {} has no list of routes".format(path))
+        raise BadInput("the ticket {} has no list of routes, or more than {} routes".format(path, MAX_ROUTES))
     for route in given:
-        if not isinstance(route, dict) or not all(isinstance(route.get(name), str) for name in ("kind", "address")):
-            raise BadInput("the ticket {} has a route without kind or address".format(path))
-        if route["kind"] == "spool" and not os.path.isabs(route["address"]):
-            raise BadInput("the ticket {} has a spool that is not an absolute path".format(path))
+        _check_route(route, path)
     routes = [route for route in given if route["kind"] in KINDS]
     if given and not routes:
         raise BadInput("the ticket {} has no route that this pilot knows".format(path), "get a newer pilot")
     return routes
 
 
+def _check_route(route, path):
+    if not isinstance(route, dict) or not all(isinstance(route.get(name), str) for name in ("kind", "address")):
+        raise BadInput("the ticket {} has a route without kind or address".format(path))
+    if route["kind"] == "spool" and not os.path.isabs(route["address"]):
+        raise BadInput("the ticket {} has a spool that is not an absolute path".format(path))
+
+
 def read_private(path):
-    """Text of a file that only we can read."""
+    """Return the text of a file that belongs to this user and that others cannot read."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     except OSError as error:

@@ -56,7 +56,7 @@ class HeldTask:
     __slots__ = ("attempt", "command", "spec", "extra", "need", "state", "station", "gpus", "start_before", "seats",
                  "serial", "recalled", "start_reported", "grace", "time_needed", "chain", "previous")
 
-    def __init__(self, attempt, command, spec, extra, previous=None):
+    def __init__(self, attempt, command, spec, extra):
         self.attempt = attempt
         self.command = command
         self.spec = spec
@@ -77,7 +77,7 @@ class HeldTask:
         self.recalled = False
         self.start_reported = False
         self.chain = None
-        self.previous = previous     # the attempt that must have succeeded here before this one may start
+        self.previous = None         # the attempt that must have succeeded here before this one may start
 
     def field(self, name):
         return self.extra[name] if self.extra and name in self.extra else self.spec.fields.get(name)
@@ -645,18 +645,23 @@ class Agenda:
 
     def next_request(self, now):
         """Return the message to send now, or None.  It counts as sent at `now`."""
-        if self.epoch is None or self.departed or now < self.not_before or len(self.in_flight) > 1:
+        if not self._may_request(now):
             return None
         if not self.placed:
             self._leave_if_idle(now)
-        if self.in_flight:
-            return self._request(now, False) if self._only_a_poll_is_out() and self._urgent(now) else None
+        if self.in_flight and not self._only_a_poll_is_out():
+            return None
         if self._urgent(now):
             return self._request(now, False)
-        if not self._poll_due(now):
+        if self.in_flight or not self._poll_due(now):
             return None
         # A parked request carries no news: news waits for a confirmation, so its request is answered at once.
         return self._request(now, not self.reports and not self.unreported_starts)
+
+    def _may_request(self, now):
+        if self.epoch is None or self.departed:
+            return False
+        return now >= self.not_before and len(self.in_flight) < 2
 
     def _only_a_poll_is_out(self):
         for flight in self.in_flight.values():

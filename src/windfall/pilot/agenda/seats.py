@@ -22,6 +22,22 @@ class Station:
     def staged(self):
         return self.placed - len(self.needs)
 
+    def can_stage(self, need, depth):
+        """Have all seats this need, and fewer than `depth` staged tasks each?"""
+        seats = len(self.needs)
+        staged = self.placed - seats
+        if not seats or staged >= depth * seats or self.needs[0] != need:
+            return False
+        return staged > 0 or self.needs.count(need) == seats  # with staged tasks all seats are equal already
+
+    def problem(self):
+        """Return a sentence when a rule of this module is broken, else "" (for tests)."""
+        if self.placed < len(self.needs):
+            return "a seat has no task"
+        if self.staged() and len(set(self.needs)) != 1:
+            return "tasks are staged behind seats of different needs"
+        return ""
+
 
 class Seats:
     __slots__ = ("cores", "memory", "gpus", "free_cores", "free_memory", "free_gpus", "stations")
@@ -72,13 +88,8 @@ class Seats:
             return None
         best, least = None, 0
         for station in self.stations:
-            seats = len(station.needs)
-            staged = station.placed - seats
-            if not seats or staged >= depth * seats or station.needs[0] != need:
-                continue
-            if best is not None and staged >= least:
-                continue
-            if staged or station.needs.count(need) == seats:
+            staged = station.placed - len(station.needs)
+            if (best is None or staged < least) and station.can_stage(need, depth):
                 best, least = station, staged
         if best is not None:
             best.placed += 1
@@ -116,9 +127,4 @@ class Seats:
         for index, free, total, name in checks:
             if sum(need[index] for need in needs) + free != total or (total and free < 0):
                 return "{} do not add up".format(name)
-        for station in self.stations:
-            if station.placed < len(station.needs):
-                return "a seat has no task"
-            if station.staged() and len(set(station.needs)) != 1:
-                return "tasks are staged behind seats of different needs"
-        return ""
+        return next(filter(None, (station.problem() for station in self.stations)), "")

@@ -1,8 +1,8 @@
 """Blobs to and from the server, in bounded memory: ranged GET, resumable PUT, every content checked by its hash.
 
-Called from the porters' threads.  A failure of the network is tried again until it works or `closing` is set; what
-the server refuses is an error at once.  For a moment after the pilot has enrolled again (`settling`) the server may
-not know yet that its attempts are still ours: what it does not have for us then is asked for again.
+The transfer threads call this module.  It tries again after a failure of the network, until it succeeds or `closing()`
+is true; a refusal by the server is an error at once.  For a moment after the pilot has enrolled again
+(`just_enrolled()`) the server may not know yet that the pilot holds its attempts: "not found" is then tried again, too.
 """
 
 import hashlib
@@ -10,44 +10,46 @@ import os
 import time
 
 from windfall.errors import NoServer, NotFound, Unavailable, WindfallError, from_wire
-from windfall.pilot.net.link import Broken
+from windfall.pilot.net.link import Broken, HttpRequest
 
-PIECE = 8 << 20          # of an upload: what has to be sent again after a break
+PIECE = 8 << 20          # bytes of an upload in one request: so many at most are sent again after a break
 READ = 1 << 20
-AGAIN = (401, 408, 425, 429, 500, 502, 503, 504, 507)
+AGAIN = (401, 408, 425, 429, 500, 502, 503, 504, 507)    # statuses after which the same request is tried again
 
 
 class Closing(Exception):
-    """The pilot is leaving; the transfer is left for the outbox."""
+    """The pilot leaves, so it breaks off the transfer and keeps the results in the outbox."""
 
 
 class _Unwritten(Exception):
-    """A piece of an answer could not be written here; not an OSError, which would look like the connection's."""
+    """A piece of an answer could not be written to this disk; an OSError would look like the connection's."""
 
 
 class Blobs:
-    """One thread's way to the server."""
+    """A thread's client for the server: downloads and uploads of blobs."""
 
-    def __init__(self, link, token, closing, pause=time.sleep, *, settling=lambda: False, again=AGAIN):
+    pause = staticmethod(time.sleep)
+
+    def __init__(self, link, token, closing, *, just_enrolled=lambda: False, again=AGAIN):
         self.link = link
-        self.token = token       # function: it may change when we enrol again
+        self.token = token       # function: the token changes when the pilot enrols again
         self.closing = closing   # function
-        self.pause = pause
-        self.settling = settling  # function
-        self.again = again       # statuses after which the same is tried again
+        self.just_enrolled = just_enrolled   # function
+        self.again = again       # statuses after which the same request is tried again
 
-    def request(self, method, path, headers=(), body=b"", *, sink=None):
-        headers = [("Authorization", "Bearer " + self.token())] + list(headers)
+    def request(self, request, sink=None):
+        """Send a request with the pilot's token and return the reply; `sink` takes the body piece by piece."""
+        headers = [("Authorization", "Bearer " + self.token())] + list(request.headers)
         try:
-            return self.link.call(method, path, headers, body, sink=sink)
+            return self.link.call(request._replace(headers=headers), sink=sink)
         except BaseException as error:
-            self.link.close()  # the rest of the answer may still be on it
+            self.link.close()  # the rest of the answer may still come on it
             if isinstance(error, _Unwritten):
                 raise error.args[0]
             raise
 
     def _patiently(self, step):
-        """Do `step` until it gives something; it returns None, or fails to connect, to be called again."""
+        """Call `step` until it returns a value; try again after None and after a failure of the network."""
         delay = 0.1
         while True:
             if self.closing():
@@ -64,11 +66,11 @@ class Blobs:
     # --- download
 
     def fetch(self, digest, size, path, attempt):
-        """Bring a blob to `path` for an attempt, going on from what an earlier try left there."""
+        """Download a blob to `path` for an attempt, going on after the bytes that an earlier try left there."""
         self._patiently(lambda: self._fetch_once(digest, size, path, attempt))
         if file_digest(path) != digest:
             os.unlink(path)
-            raise WindfallError("the blob {} arrived with another content".format(digest[:12]))
+            raise WindfallError("the file {} arrived damaged: its SHA-256 is another".format(digest[:12]))
 
     def _fetch_once(self, digest, size, path, attempt):
         with open(path, "ab") as file:
@@ -82,8 +84,8 @@ class Blobs:
             if have:
                 headers.append(("Range", "bytes={}-".format(have)))
             room = [size]
-            reply = self.request("GET", "/v1/blobs/" + digest, headers, sink=_bounded(file, room))
-            if reply.status == 200 and have:  # no ranges here: start over
+            reply = self.request(HttpRequest("GET", "/v1/blobs/" + digest, headers), _bounded(file, room))
+            if reply.status == 200 and have:  # the answer is not the range asked for: start over
                 file.truncate(0)
                 return None
             if reply.status not in (200, 206):
@@ -93,32 +95,33 @@ class Blobs:
     # --- upload
 
     def upload(self, file, digest, size, attempt):
-        """Send an open file."""
+        """Upload an open file, unless the server has its content."""
         self._patiently(lambda: self._upload_once(file, digest, size, attempt))
 
     def _upload_once(self, file, digest, size, attempt):
-        reply = self.request("HEAD", "/v1/blobs/" + digest, [("X-Attempt", str(attempt))])
+        blob = HttpRequest("HEAD", "/v1/blobs/" + digest, [("X-Attempt", str(attempt))])
+        reply = self.request(blob)
         if reply.status == 200:
             return True
         if reply.status != 404:
             return self._refuse(reply)
-        return self._send(file, digest, size, attempt, _received(reply))
+        return self._send(file, blob._replace(method="PUT"), size, _received(reply))
 
-    def _send(self, file, digest, size, attempt, at):
-        """Piece by piece; None when the server is elsewhere with this blob and should be asked again."""
+    def _send(self, file, put, size, at):
+        """Send the rest of a file in pieces; return None when the server has got another number of bytes meanwhile."""
         while True:
             file.seek(at)
             piece = file.read(PIECE)
             end = at + len(piece)
-            headers = [("X-Attempt", str(attempt))]
+            headers = list(put.headers)
             if piece:
                 headers.append(("Content-Range", "bytes {}-{}/{}".format(at, end - 1, size)))
             elif size:
                 return None
-            reply = self.request("PUT", "/v1/blobs/" + digest, headers, piece)
+            reply = self.request(put._replace(headers=headers, body=piece))
             if reply.status == 409:
                 if _received(reply) in (at, size):
-                    return None  # somebody else is sending it
+                    return None  # another pilot is sending the same blob
                 at = _received(reply)
             elif not 200 <= reply.status < 300:
                 return self._refuse(reply)
@@ -129,27 +132,27 @@ class Blobs:
             if self.closing():
                 raise Closing()
 
-    # --- what is no success
+    # --- questions and refusals
 
     def has(self, digest, attempt):
         """Does the server have this blob?"""
         return self._patiently(lambda: self._has_once(digest, attempt)) == 200
 
     def _has_once(self, digest, attempt):
-        reply = self.request("HEAD", "/v1/blobs/" + digest, [("X-Attempt", str(attempt))])
+        reply = self.request(HttpRequest("HEAD", "/v1/blobs/" + digest, [("X-Attempt", str(attempt))]))
         return reply.status if reply.status in (200, 404) else self._refuse(reply)
 
     def _refuse(self, reply):
-        """None when trying again may help, else the server's error."""
+        """Return None when trying again may help; else raise the server's error."""
         if reply.status in self.again:
             wait = reply.retry_after()
             if wait:
                 raise Unavailable("the server is busy", retry_after=wait)
             return None
         if reply.status == 404:
-            if self.settling():
+            if self.just_enrolled():
                 return None
-            raise NotFound("the server does not have it, or not for us")
+            raise NotFound("the server does not have the file, or not for this pilot")
         raise from_wire(_json(reply.body), reply.status)
 
 
@@ -157,7 +160,7 @@ def _bounded(file, room):
     def sink(piece):
         room[0] -= len(piece)
         if room[0] < 0:
-            raise WindfallError("the blob is larger than its description says")
+            raise WindfallError("the server sent more bytes than the file has")
         try:
             file.write(piece)
         except OSError as error:

@@ -1,11 +1,12 @@
-"""Looking into what a task wrote: patterns, schemas and files are the user's, so time and memory are bounded.
+"""Inspection of a task's results: compares output with a pattern or a schema, and captures values from it.
 
 Rules
-  * Nobody waits for it: what may take longer than QUICK_SECONDS is done by a process of its own, a fork of the spawner,
-    which writes what it found into a pipe.
-  * That process bounds each part of its work itself, so that it can say which took too long; should it fail to, it is
-    killed after SECONDS.
-  * Whatever goes wrong is a problem of the result, in words.
+  * Patterns, schemas and files come from users, so time and memory are bounded.
+  * An inspection that may take longer than QUICK_SECONDS runs in a process of its own, a fork of the spawner, which
+    writes what it found into a pipe.
+  * That process bounds each step itself, so that it can name the one that took too long; the spawner kills it after
+    SECONDS.
+  * Any failure of the inspection is a problem of the task's result, as a sentence for the user.
 """
 
 import json
@@ -16,19 +17,19 @@ from windfall.errors import BadInput
 from windfall.pilot.files.staging import open_inside
 from windfall.pilot.run import spawn
 
-QUICK_SECONDS = 0.02         # what the spawner itself spends on a short output
+QUICK_SECONDS = 0.02         # longest time, and longest output, for an inspection within the spawner
 QUICK_BYTES = 1 << 16
 SEARCH_SECONDS = 2.0
 SCHEMA_SECONDS = 10.0
-SECONDS = 30.0               # for all of it
-END = 8 << 20                # bytes of either end of a file that are searched
-VALUE = 1000                 # characters of a captured value
-ANSWER = 16 << 20            # bytes of what was found, at most
+SECONDS = 30.0               # for the whole inspection
+END = 8 << 20                # bytes at either end of a file that are searched
+VALUE = 1000                 # most characters of a captured value
+ANSWER = 16 << 20            # most bytes that the inspecting process may write
 PIECE = 1 << 16
 
 
 class _TooSlow(BaseException):
-    """Not to be caught by whoever is in the middle of something."""
+    """The alarm has gone off; a BaseException, so that no `except Exception` catches it."""
 
 
 def _too_slow(number, frame):
@@ -36,7 +37,7 @@ def _too_slow(number, frame):
 
 
 def bounded(seconds, function, doing):
-    """What a function returns; BadInput when it takes longer than `seconds`."""
+    """Call a function and return its value; raise BadInput when it takes longer than `seconds`."""
     before = signal.getsignal(signal.SIGALRM)
     try:
         try:
@@ -44,7 +45,7 @@ def bounded(seconds, function, doing):
             signal.setitimer(signal.ITIMER_REAL, seconds)
             return function()
         finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)  # the alarm may go off here at the latest: caught below
+            signal.setitimer(signal.ITIMER_REAL, 0)  # the alarm may still go off here; the outer `try` catches it
     except _TooSlow:
         raise BadInput("{} took longer than {:g} s".format(doing, seconds))
     finally:
@@ -52,15 +53,15 @@ def bounded(seconds, function, doing):
 
 
 def _at_once(seconds, function, doing):
-    """In place of `bounded`, by whom all of it is bounded."""
+    """Call a function without a bound of its own: a `bounded` around the whole inspection bounds it."""
     return function()
 
 
-class Look:
-    """What is to be found in the results of one task, and the process that does it."""
+class Inspection:
+    """The inspection of one task's results, and the process that runs it."""
 
     def __init__(self, job, checked):
-        """`checked`: look for what the check asks for, too."""
+        """Prepare to capture values and, with `checked`, to compare the output as the task's check asks."""
         check = job.plan.check if checked and isinstance(job.plan.check, dict) else {}
         self.match = check.get("match")
         self.schema = check.get("schema")
@@ -74,10 +75,10 @@ class Look:
     def needed(self):
         return bool(self.match or self.schema or self.capture)
 
-    # --- what is found
+    # --- findings
 
     def quick(self):
-        """What was found (see `found`), or None where that may take long."""
+        """Return the findings (see `found`), or None where they may take long."""
         try:
             if self.schema or len(self.output) > QUICK_BYTES or any(path for _, _, path in self.capture or ()):
                 return None
@@ -86,7 +87,7 @@ class Look:
             return None
 
     def found(self, bound=bounded):
-        """{"problem": what is wrong with the result, "values": {name: text}, "trouble": what kept values away}."""
+        """Return {"problem": why the result is wrong, "values": {name: text}, "trouble": why values are missing}."""
         values = {}
         return {"problem": _words(lambda: self._problem(bound), "the check"), "values": values,
                 "trouble": _words(lambda: self._capture(values, bound), "the capture")}
@@ -106,21 +107,21 @@ class Look:
         return json_schema.problem(self.schema, data.decode("utf-8", "replace"), self.path or "the output")
 
     def _capture(self, values, bound):
-        def look():
+        def capture():
             for name, pattern, path in self.capture or ():
                 text = _first(pattern, pieces(self.folder, path, END, END) if path else [self.output])
                 if text is not None:
                     values[str(name)] = text[:VALUE]
             return ""
 
-        return bound(SEARCH_SECONDS, look, "capturing values")
+        return bound(SEARCH_SECONDS, capture, "capturing values")
 
-    # --- by a process of its own
+    # --- the process
 
     def start(self):
-        """Its pid; what it says comes through `pipe`."""
+        """Start the inspecting process and return its pid; its findings come through `pipe`."""
         if self.schema:
-            from windfall.pilot.files import json_schema  # noqa: F401  once here, not once per process
+            from windfall.pilot.files import json_schema  # noqa: F401  imported once, not once per process
         self.pipe, writer = os.pipe()
         try:
             pid = os.fork()
@@ -135,9 +136,9 @@ class Look:
         return pid
 
     def _tell(self, writer):
-        """The life of the process."""
+        """Inspect the results in the forked process, write the findings, and end."""
         try:
-            _become_another(writer)
+            _leave_spawner(writer)
             answer = json.dumps(self.found()).encode("ascii")
             while answer:
                 answer = answer[os.write(writer, answer):]
@@ -145,7 +146,7 @@ class Look:
             os._exit(0)
 
     def read(self):
-        """Take in what it says; False when there is no more."""
+        """Read what the process has written; return False at the end."""
         while True:
             try:
                 data = os.read(self.pipe, PIECE)
@@ -157,7 +158,7 @@ class Look:
                 self.answer += data
 
     def answered(self):
-        """What was found, once it has ended; None if it did not come to that."""
+        """Return the findings of a process that has ended; None if it wrote no whole answer."""
         self.read()
         try:
             return json.loads(self.answer.decode("ascii"))
@@ -169,8 +170,8 @@ class Look:
         self.pipe = -1
 
 
-def _become_another(writer):
-    """From the spawner's fork to a process that holds nothing of the spawner's, and dies when it is told to."""
+def _leave_spawner(writer):
+    """Turn a fork of the spawner into a process of its own: default signals, a session, no descriptor but `writer`."""
     signal.set_wakeup_fd(-1)
     for name in ("SIGCHLD", "SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT"):
         if signal.getsignal(getattr(signal, name)) != signal.SIG_IGN:
@@ -180,7 +181,7 @@ def _become_another(writer):
 
 
 def _words(function, what):
-    """What a function says, or what went wrong with it."""
+    """Call a function and return its sentence, or one about its failure."""
     try:
         return function()
     except BadInput as error:
@@ -188,9 +189,9 @@ def _words(function, what):
     except OSError as error:
         return "{} cannot be read: {}".format(os.path.basename(str(error.filename or what)), error.strerror)
     except (TypeError, ValueError, AttributeError) as error:
-        return "{} makes no sense: {}".format(what, error)
+        return "{} cannot be used: {}".format(what, error)
     except Exception as error:
-        return "{} cannot be made: {}".format(what, type(error).__name__)
+        return "{} failed: {}".format(what, type(error).__name__)
 
 
 def _search(pattern, data):
@@ -210,7 +211,7 @@ def _first(pattern, data):
 
 
 def pieces(folder, path, head, tail):
-    """[bytes]: the beginning of a file and, where it is longer, its end.  Pipes and devices are not read."""
+    """Return the beginning of a file and, where it is longer, its end, as [bytes]."""
     with open_inside(folder, path) as file:
         size = os.fstat(file.fileno()).st_size
         found = [file.read(head)]

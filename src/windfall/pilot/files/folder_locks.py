@@ -1,8 +1,8 @@
-"""Who holds a folder: told by a lock on a file in it, where the file system keeps locks.
+"""Ownership of a folder by one process: a lock (flock) on a file in it, or a claim where there are no locks.
 
-Some do not: network file systems whose lock service is off, or does not answer.  There a claim has to do, a file that
-only one can make.  Whoever made it renews it; one that has grown old was left behind, and only one can take it over.
-Times are the file system's own: clocks of hosts differ.
+Some network file systems have no lock service, or one that does not answer.  There a process makes a claim, a file that
+only one process can create, and renews it.  A claim that was not renewed for long was left behind, and one other
+process can take it over.  Ages are computed by the file system's clock, since the clocks of hosts differ.
 """
 
 import errno
@@ -12,14 +12,14 @@ import threading
 
 from windfall.pilot import clock
 
-SECONDS = 10.0  # for an answer to a lock
+SECONDS = 10.0  # how long to wait for the lock service
 RENEWED = 60.0  # seconds between renewals of a claim
-OLD = 600.0  # seconds after which a claim that was not renewed is nobody's
+OLD = 600.0  # seconds without a renewal after which another process may take a claim over
 _BUSY = (errno.EAGAIN, errno.EACCES)
 
 
 class Lock:
-    """Held as long as its descriptor is open, or its process lives."""
+    """A lock on a folder, held until `release` or the end of the process."""
 
     def __init__(self, fd):
         self._fd = fd
@@ -32,7 +32,7 @@ class Lock:
 
 
 class Claim:
-    """`mark`: what we wrote into it."""
+    """A claim to a folder; `mark` is the content that this process wrote into its file."""
 
     def __init__(self, path, mark):
         self._path = path
@@ -40,7 +40,7 @@ class Claim:
         self._renewed = clock.seconds()
 
     def renew(self):
-        """Cheap if it is not needed yet.  One that was taken over, since we slept for long, is not ours any more."""
+        """Renew the claim if it is time to, unless another process took it over while this host slept."""
         if clock.seconds() < self._renewed + RENEWED:
             return
         self._renewed = clock.seconds()
@@ -63,12 +63,12 @@ class Claim:
 
 
 def take(folder):
-    """A lock or a claim, or None if somebody else has it; OSError if nobody can."""
+    """Return a Lock or a Claim; None if another process holds the folder; OSError if no process can."""
     try:
         fd = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         if error.errno == errno.ENOENT:
-            return None  # it went meanwhile
+            return None  # its owner has just removed the folder
         raise
     got = _locked(fd)
     if got:
@@ -78,7 +78,7 @@ def take(folder):
 
 
 def _locked(fd):
-    """True, or False if somebody else has it; None: there are no locks here, or nobody answers."""
+    """Lock a file; return False if another process has the lock, None if there is no working lock service."""
     answers = []
 
     def ask():
@@ -88,7 +88,7 @@ def _locked(fd):
         except OSError as error:
             answers.append(False if error.errno in _BUSY else None)
 
-    asking = threading.Thread(target=ask, daemon=True)  # a call that hangs cannot be interrupted otherwise
+    asking = threading.Thread(target=ask, daemon=True)  # only so can the pilot leave a call that hangs
     asking.start()
     asking.join(SECONDS)
     return answers[0] if answers else None
@@ -110,7 +110,7 @@ def _claimed(path):
 
 
 def _taken_over(path):
-    """Is it nobody's any more?  Of all who try, one renames it."""
+    """Remove a claim that its owner left behind; return False unless this process did it.  Only one can rename it."""
     aside = "{}.{}".format(path, os.urandom(6).hex())
     try:
         if _age(path) <= OLD:
@@ -123,7 +123,7 @@ def _taken_over(path):
 
 
 def _age(path):
-    """Seconds since it was made or renewed, by the clock of whoever keeps it."""
+    """Return the seconds since a claim was made or renewed, by the file system's clock."""
     mark = "{}.{}.now".format(path, os.urandom(6).hex())
     os.close(os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     try:

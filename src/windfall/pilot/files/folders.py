@@ -1,9 +1,9 @@
-"""Where the pilot keeps things, all of it 0700.
+"""The pilot's folders, closed to other users (0700).
 
-    DIR/cache          blobs, for all pilots of this directory
-    DIR/environments   packed Python environments, unpacked, by hash; the least recently used go
-    DIR/outbox/RUN     results not delivered; they may be kept elsewhere, where others find them
-    DIR/run-RUN        scratch of one pilot; locked while it lives, removed with it
+    DIR/cache          blobs, shared by the pilots of this directory
+    DIR/environments   packed Python environments, unpacked, by hash; the least recently used are evicted
+    DIR/outbox/RUN     undelivered results; --outbox puts them elsewhere, where other programs find them
+    DIR/run-RUN        scratch of one pilot, locked while the pilot lives and removed when it ends
 """
 
 import fcntl
@@ -15,7 +15,7 @@ from windfall.pilot.run import slot
 
 class Folders:
     def __init__(self, base=None, outbox=None):
-        self.own = base is None      # we made the base directory, so we remove it
+        self.own = base is None      # the pilot made the base directory, so it removes it
         self.base = os.path.abspath(base) if base else _fresh()
         self.name = "{:x}-{}".format(os.getpid(), os.urandom(4).hex())
         self.run = os.path.join(self.base, "run-" + self.name)
@@ -42,7 +42,7 @@ class Folders:
                     os.close(lock)
 
     def clear_scratch(self):
-        """Remove the directories tasks ran in that had no files of their own to bring home."""
+        """Remove the directories of tasks that had no files to upload."""
         try:
             names = os.listdir(self.run)
         except OSError:
@@ -68,7 +68,7 @@ def _fresh():
 
 
 def _lock(folder):
-    """A descriptor that holds the folder until we are gone, or None if another does."""
+    """Return a descriptor that locks a folder until this process ends; None if another process has the lock."""
     try:
         fd = os.open(os.path.join(folder, ".lock"), os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,12 +1,12 @@
-"""Does a JSON document fit a schema?  The part of JSON Schema (draft 2020-12) that results need.
+"""Validation of JSON documents against the part of JSON Schema (draft 2020-12) that results need.
 
 Rules
-  * Known: type, enum, const, properties, required, additionalProperties, items, anyOf, oneOf, allOf, not, the limits
-    of numbers, texts and lists, uniqueItems, pattern, $ref into the schema itself (#/…), $defs.  `refuse` names what
-    it does not know: a check that is silently weaker than it reads is worse than none.
-  * Nothing is trusted: documents up to MAX_BYTES and LEVELS, forms up to DEPTH within each other.  Time is the caller's
-    to bound: patterns, and forms within forms, can take for ever.
-  * The first problem counts, with the place it is at, as a JSON pointer.
+  * Known keywords: type, enum, const, properties, required, additionalProperties, items, anyOf, oneOf, allOf, not, the
+    limits of numbers, texts and lists, uniqueItems, pattern, $ref into the schema itself (#/…), $defs.  `refuse` names
+    an unknown keyword: a check that is silently weaker than it reads is worse than none.
+  * Neither schema nor document is trusted: documents have at most MAX_BYTES and LEVELS, schemas at most DEPTH levels.
+    The caller bounds the time: patterns and nested schemas can take for ever.
+  * A validation reports the first problem, with its place as a JSON pointer.
 """
 
 import json
@@ -14,7 +14,7 @@ import re
 
 MAX_BYTES = 16 << 20
 DEPTH = 100
-LEVELS = 2 * DEPTH + 10      # a form within a form is two levels of a schema
+LEVELS = 2 * DEPTH + 10      # a schema within a schema is two levels of JSON
 
 _TYPES = {
     "null": "null", "boolean": "true or false", "number": "a number", "integer": "a whole number", "string": "a text",
@@ -29,15 +29,15 @@ _NAMED = ("properties", "$defs", "definitions")
 
 
 class Trouble(Exception):
-    """The schema, or the document, cannot be used; says why."""
+    """The schema or the document cannot be used; the message says why."""
 
 
 def problem(schema, text, name):
-    """What is wrong with a document, both as text; "" if nothing.  `name` is how messages call it."""
+    """Return what is wrong with a document, or ""; both are texts, and messages call the document `name`."""
     try:
         parsed = load(schema, "the schema")
         refuse(parsed)
-        place, complaint = Walk(parsed).find(load(text, name))
+        place, complaint = Validation(parsed).find(load(text, name))
     except Trouble as trouble:
         return str(trouble)
     except RecursionError:
@@ -47,7 +47,7 @@ def problem(schema, text, name):
 
 def load(text, name):
     if len(text) > MAX_BYTES:
-        raise Trouble("{}: larger than {} MB, which is not checked".format(name, MAX_BYTES >> 20))
+        raise Trouble("{}: larger than {} MB, too large to be checked".format(name, MAX_BYTES >> 20))
     try:
         value = json.loads(text, parse_constant=_no_constant)
     except RecursionError:
@@ -60,7 +60,7 @@ def load(text, name):
 
 
 def _deeper(value, levels):
-    """Are there more lists and objects within each other than `levels`?  What follows calls itself once for each."""
+    """Are lists and objects nested deeper than `levels`?  The validation calls itself once for each level."""
     layer = [value]
     for _ in range(levels):
         layer = [inner for part in layer if isinstance(part, (dict, list))
@@ -71,18 +71,18 @@ def _deeper(value, levels):
 
 
 def _no_constant(word):
-    raise ValueError("{} is no number in JSON".format(word))
+    raise ValueError("{} is not a JSON number".format(word))
 
 
 def refuse(schema):
-    """Raise Trouble if the schema has a keyword that would be left out, or makes no sense."""
+    """Raise Trouble if the schema has a keyword that this module does not support, or a malformed one."""
     todo = [(schema, 0)]
     while todo:
         part, depth = todo.pop()
         if isinstance(part, bool):
             continue
         if not isinstance(part, dict):
-            raise Trouble("the schema: {} stands where a schema should".format(show(part)))
+            raise Trouble("the schema: expected a schema (an object, true or false), got {}".format(show(part)))
         if depth > DEPTH:
             raise Trouble("the schema: nested too deeply")
         for word in part:
@@ -113,19 +113,26 @@ _SHAPES = (
 
 
 def _check_words(schema):
-    for words, kinds, said in _SHAPES:
+    for words, kinds, expected in _SHAPES:
         for word in words:
-            value = schema.get(word)
-            if word in schema and (not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool)):
-                raise Trouble("the schema: {!r} is not {}".format(word, said))
+            if word in schema and not _is_one_of(schema[word], kinds):
+                raise Trouble("the schema: {!r} is not {}".format(word, expected))
     for name in _types(schema):
         if not isinstance(name, str) or name not in _TYPES:
-            raise Trouble("the schema: no type {}".format(show(name)))
+            raise Trouble("the schema: unknown type {}".format(show(name)))
     if "pattern" in schema:
-        try:
-            re.compile(schema["pattern"])
-        except (re.error, RecursionError, OverflowError) as error:
-            raise Trouble("the schema: the pattern {} cannot be used: {}".format(show(schema["pattern"]), error))
+        _check_pattern(schema["pattern"])
+
+
+def _is_one_of(value, kinds):
+    return isinstance(value, kinds) and (kinds is bool or not isinstance(value, bool))
+
+
+def _check_pattern(pattern):
+    try:
+        re.compile(pattern)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise Trouble("the schema: the pattern {} cannot be used: {}".format(show(pattern), error))
 
 
 def _types(schema):
@@ -133,18 +140,18 @@ def _types(schema):
     return [types] if isinstance(types, str) else types
 
 
-class Walk:
-    """One document against one schema."""
+class Validation:
+    """The comparison of a document with a schema."""
 
     def __init__(self, schema):
         self.root = schema
 
     def find(self, document):
-        """(place, complaint) of the first problem, ("", "") if there is none."""
+        """Return (place, complaint) of the first problem, or ("", "")."""
         return self._fit(self.root, document, "", 0) or ("", "")
 
     def _fit(self, schema, value, place, depth):
-        """None, or (place, complaint)."""
+        """Return (place, complaint) of the first problem of a value, or None."""
         if depth > DEPTH:
             raise Trouble("{}: nested too deeply".format(place[:200]))
         if isinstance(schema, bool):
@@ -166,14 +173,14 @@ class Walk:
 
     def _resolve(self, ref):
         if ref != "#" and not ref.startswith("#/"):
-            raise Trouble("the schema: {} leads out of it".format(show(ref)))
+            raise Trouble("the schema: $ref {} does not begin with '#/'".format(show(ref)))
         part = self.root
         for word in ref.split("/")[1:]:
             word = word.replace("~1", "/").replace("~0", "~")
             try:
                 part = part[int(word) if isinstance(part, list) else word]
             except (KeyError, IndexError, ValueError, TypeError):
-                raise Trouble("the schema: {} leads nowhere".format(show(ref)))
+                raise Trouble("the schema: $ref {} names nothing in it".format(show(ref)))
         refuse(part)
         return part
 
@@ -198,7 +205,7 @@ class Walk:
         if "maxItems" in schema and len(value) > schema["maxItems"]:
             return place, "has {} entries, more than {}".format(len(value), schema["maxItems"])
         if schema.get("uniqueItems") and _repeated(value):
-            return place, "has an entry twice"
+            return place, "has two equal entries"
         part = schema.get("items", True)
         for number, inner in enumerate(value if part is not True else ()):
             found = self._fit(part, inner, "{}/{}".format(place, number), depth + 1)
@@ -215,22 +222,31 @@ class Walk:
             if word in schema:
                 fitting = sum(not self._fit(part, value, place, depth + 1) for part in schema[word])
                 if not fitting:
-                    return place, "{} fits none of the {} forms allowed".format(show(value), len(schema[word]))
+                    return place, "{} fits none of the {} schemas of {}".format(show(value), len(schema[word]), word)
                 if fitting > 1 and word == "oneOf":
-                    return place, "{} fits {} forms where one should".format(show(value), fitting)
+                    return place, "{} fits {} schemas of oneOf instead of one".format(show(value), fitting)
         if "not" in schema and not self._fit(schema["not"], value, place, depth + 1):
-            return place, "{} is what it must not be".format(show(value))
+            return place, "{} fits the schema under 'not'".format(show(value))
         return None
 
 
 def _plain(schema, value):
+    """Return how a value breaks the keywords that do not look inside it, or ""."""
     types = _types(schema)
     if types and not any(is_type(value, name) for name in types):
         return "{} is not {}".format(show(value), " or ".join(_TYPES[name] for name in types))
+    return _constant(schema, value) or _limits(schema, value)
+
+
+def _constant(schema, value):
     if "enum" in schema and not any(_same(value, other) for other in schema["enum"]):
         return "{} is none of {}".format(show(value), show(schema["enum"]))
     if "const" in schema and not _same(value, schema["const"]):
         return "{} is not {}".format(show(value), show(schema["const"]))
+    return ""
+
+
+def _limits(schema, value):
     if is_type(value, "number"):
         return _number(schema, value)
     if isinstance(value, str):
@@ -253,7 +269,7 @@ def _same(one, other):
 
 
 def _key(value):
-    """Something hashable, equal for what JSON calls equal: 1 and 1.0 are, 1 and true are not."""
+    """Return a hashable key that is equal for equal JSON values: 1 and 1.0 are equal, 1 and true are not."""
     if isinstance(value, dict):
         return "{}", frozenset((name, _key(inner)) for name, inner in value.items())
     if isinstance(value, list):
@@ -273,14 +289,14 @@ _CLASSES = {"null": type(None), "boolean": bool, "string": str, "array": list, "
 
 
 def _number(schema, value):
-    for word, wrong, said in (
+    for word, wrong, relation in (
         ("minimum", lambda limit: value < limit, "less than"),
         ("maximum", lambda limit: value > limit, "more than"),
         ("exclusiveMinimum", lambda limit: value <= limit, "not more than"),
         ("exclusiveMaximum", lambda limit: value >= limit, "not less than"),
     ):
         if word in schema and wrong(schema[word]):
-            return "{} is {} {}".format(show(value), said, show(schema[word]))
+            return "{} is {} {}".format(show(value), relation, show(schema[word]))
     return ""
 
 
@@ -295,7 +311,7 @@ def _text(schema, value):
 
 
 def _escaped(name):
-    plain = name[:200].encode("utf-8", "backslashreplace").decode("utf-8")  # half a character cannot be reported
+    plain = name[:200].encode("utf-8", "backslashreplace").decode("utf-8")  # a report cannot carry half a character
     return plain.replace("~", "~0").replace("/", "~1")
 
 

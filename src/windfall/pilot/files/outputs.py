@@ -1,5 +1,5 @@
-"""What of a task's directory goes home: the outputs of a success, the checkpoint files of an attempt that was ended
-early, all of it (as an archive) for a failure whose scratch is kept.
+"""The files of a task's directory that the pilot uploads: the outputs after a success, the checkpoint files of an
+attempt that was ended early, and an archive of the whole directory after a failure whose scratch is kept.
 
 An output that is missing makes a success a failure; a checkpoint or an archive that cannot be sent is only noted.
 """
@@ -14,11 +14,11 @@ from windfall.pilot.files.blobs import Closing, stream_digest
 
 ARCHIVE_BYTES = 1 << 30      # largest directory that is kept
 ARCHIVE_FILES = 100000
-EARLY = ("stop", "time")     # why an attempt ended whose checkpoint is worth having
+EARLY = ("stop", "time")     # reasons of an early end after which the next attempt can use the checkpoint
 
 
-class Wants:
-    """What a task wants of its directory."""
+class FilesToSend:
+    """The files that a task wants uploaded from its directory, by how it ends."""
 
     __slots__ = ("outputs", "checkpoint", "scratch")
 
@@ -27,28 +27,28 @@ class Wants:
         self.checkpoint = task.field("checkpoint")
         self.scratch = task.field("scratch") == "failed"
 
-    def after(self, report):
-        """{field of the report: what goes into it}, by how the attempt ended; empty if nothing."""
+    def uploads_after(self, report):
+        """Return {field of the report: the paths whose files go into it}, by how the attempt ended."""
         outcome, why = report.get("o", "succeeded"), report.get("why", "")
         if outcome == "succeeded":
             return {"files": self.outputs} if self.outputs else {}
-        cargo = {}
+        uploads = {}
         if self.checkpoint and why in EARLY:
-            cargo["saved"] = self.checkpoint
+            uploads["saved"] = self.checkpoint
         if self.scratch and outcome == "failed" and why != "start":
-            cargo["scratch"] = True
-        return cargo
+            uploads["scratch"] = True
+        return uploads
 
 
-def send(folder, cargo, report, blobs):
-    """Send it; returns fields for the report.  Raises WindfallError or OSError when outputs cannot be sent."""
+def send(folder, uploads, report, blobs):
+    """Upload files; return fields for the report.  Raise WindfallError or OSError when outputs cannot be sent."""
     attempt, fields, notes = report["a"], {}, []
-    if "files" in cargo:
-        fields["files"] = _send_files(folder, cargo["files"], attempt, blobs)
-    if "saved" in cargo:
-        _optional(notes, "the checkpoint was not saved", lambda: _send_saved(folder, cargo["saved"], attempt, blobs),
+    if "files" in uploads:
+        fields["files"] = _send_files(folder, uploads["files"], attempt, blobs)
+    if "saved" in uploads:
+        _optional(notes, "the checkpoint was not saved", lambda: _send_saved(folder, uploads["saved"], attempt, blobs),
                   fields, "saved")
-    if "scratch" in cargo:
+    if "scratch" in uploads:
         _optional(notes, "the directory was not kept", lambda: _send_scratch(folder, attempt, blobs),
                   fields, "scratch")
     if notes:
@@ -65,7 +65,7 @@ def _optional(notes, what, function, fields, name):
         notes.append("{}: {}".format(what, error.message))
     except Closing:
         raise
-    except Exception as error:  # whatever it is, the attempt has ended and that is to be told
+    except Exception as error:  # the attempt has ended, and its report must not be lost for any reason
         notes.append("{}: {}".format(what, getattr(error, "strerror", None) or error or type(error).__name__))
 
 
@@ -78,7 +78,7 @@ def _send_files(folder, paths, attempt, blobs):
 
 
 def _send_saved(folder, paths, attempt, blobs):
-    """Those that exist: a task may be ended before it had anything to save."""
+    """Upload the checkpoint files that exist: a task may be ended before it has written any."""
     there = [path for path in paths if os.path.isfile(os.path.join(folder, staging.inside(path)))]
     return _send_files(folder, there, attempt, blobs)
 
@@ -102,7 +102,7 @@ def _pack(folder, archive):
     room = [ARCHIVE_BYTES, ARCHIVE_FILES]
 
     def keep(entry):
-        """Only what can be unpacked again by anybody; the rest of the tree is walked all the same."""
+        """Take only entries that any user can unpack, without their owner; skip sockets, pipes and devices."""
         room[0] -= entry.size
         room[1] -= 1
         if min(room) < 0:
@@ -114,7 +114,7 @@ def _pack(folder, archive):
     fd = os.open(archive, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(fd, "wb") as file, tarfile.open(fileobj=file, mode="w:gz", compresslevel=1) as packed:
         todo = sorted(os.listdir(folder), reverse=True)
-        while todo:  # no recursion: a task may have made directories in directories, thousands deep
+        while todo:  # no recursion: a task may have nested directories thousands deep
             name = todo.pop()
             path = os.path.join(folder, name)
             is_directory = _make_readable(path)
@@ -124,7 +124,7 @@ def _pack(folder, archive):
 
 
 def _make_readable(path):
-    """True for a directory; one that the task has locked is ours all the same."""
+    """Return True for a directory, after opening it to the pilot if the task has removed the permission."""
     about = os.lstat(path)
     is_directory = stat.S_ISDIR(about.st_mode)
     if is_directory and about.st_mode & 0o500 != 0o500:

@@ -1,10 +1,11 @@
-"""Packed Python environments: brought once, unpacked once per pilot directory, looked at before anything runs.
+"""Packed Python environments: downloaded and unpacked once per pilot directory, and checked before a task runs.
 
-The archive is another's work: paths and links stay inside, and size and number are bounded.  Links are made last, so
-that nothing is ever written through one.
+The archive is not trusted: its paths and links must stay inside, and its size and number of files are bounded.  Links
+are made last, so that no file is ever written through one.
 
-The least recently used go when all together are too large.  Pilots may share the directory, so who uses one holds a
-shared lock on it (flock), and only who gets it alone removes it; where there are no locks, nothing is removed.
+The pilot evicts the least recently used environments when all together are too large.  Pilots may share the directory:
+a user of an environment holds a shared lock on it (flock), and only a pilot that gets an exclusive lock removes it.  On
+file systems without locks nothing is removed.
 """
 
 import _thread
@@ -18,17 +19,17 @@ import sys
 import time
 
 from windfall.errors import BadInput
-from windfall.pilot.files.staging import ABANDONED, allowance, inside, touch
+from windfall.pilot.files.staging import ABANDONED, Blob, allowance, inside, touch
 from windfall.pilot.run import slot
 from windfall.pilot.run.spawn import DEFAULT_PATH
 from windfall.wire import archive
 
 MAX_BYTES = 20 << 30
 MAX_FILES = 500000
-FLOOR = 1 << 30              # what an archive may hold however small it is; beyond that,
-RATIO = 100                  # so many times its own size
+FLOOR = 1 << 30              # bytes to which any archive may unpack,
+RATIO = 100                  # and how many times its own size a larger one
 ASK_SECONDS = 30.0
-# What only the archive can be blamed for: names that are in each other's way, links to nowhere.
+# Errors that only the archive can cause: entries whose names collide, links to missing files.
 _ITS_FAULT = (errno.EEXIST, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG)
 _ASK = "import sys; print('%d.%d' % sys.version_info[:2])"
 
@@ -38,18 +39,18 @@ class Mismatch(Exception):
 
 
 class Environments:
-    """Those of a pilot directory."""
+    """The unpacked environments of a pilot directory."""
 
     def __init__(self, folder, limit=None):
         self.folder = folder
-        self.limit = limit           # bytes; None: what its disk allows
+        self.limit = limit           # bytes; None: a part of its disk
         self.guard = _thread.allocate_lock()
-        self.held = {}               # digest → [descriptor with the lock, attempts that use it]
+        self.held = {}               # path → [descriptor with the lock, attempts that use the environment]
 
     def prepare(self, entry, cache, blobs, attempt):
-        """Bring and unpack what `entry` ([sha256, size, python]) names, unless it is there.  One at a time, please.
+        """Download and unpack the environment `entry` ([sha256, size, python]) unless it is there.
 
-        It stays until `leave(attempt)`.
+        The environment is not removed before `leave(attempt)`.  The caller calls this from one thread at a time.
         """
         digest, size, _ = entry
         target = os.path.join(self.folder, inside(digest))
@@ -57,9 +58,9 @@ class Environments:
         while not self._hold(target, attempt):
             made = True
             fresh = "{}.{}.new".format(target, os.getpid())
-            brought = cache.get(blobs, digest, size, attempt, fresh)
+            archived = cache.get(blobs, Blob(digest, size), attempt, fresh)
             try:
-                _make(brought, fresh, target)
+                _make(archived, fresh, target)
             finally:
                 cache.copied(fresh)
                 slot.remove(fresh)
@@ -67,7 +68,7 @@ class Environments:
             self.shrink()
 
     def leave(self, attempt):
-        """It no longer uses one."""
+        """Note that an attempt no longer uses its environment."""
         with self.guard:
             for path in [path for path, (_, users) in self.held.items() if attempt in users]:
                 fd, users = self.held[path]
@@ -77,7 +78,7 @@ class Environments:
                     os.close(fd)
 
     def _hold(self, path, attempt):
-        """Keep it from being removed; False if it is not there."""
+        """Keep an environment from being removed; return False if it does not exist."""
         with self.guard:
             if path not in self.held:
                 fd = _locked(path)
@@ -89,7 +90,7 @@ class Environments:
         return True
 
     def shrink(self):
-        """Remove the least recently used that nobody uses, until the rest is small enough."""
+        """Remove the least recently used environments that no attempt uses, until the others are small enough."""
         sizes = [(path, slot.usage(path, MAX_FILES)) for _, path in sorted(self._found())]
         excess = sum(size for _, size in sizes) - (allowance(self.folder) if self.limit is None else self.limit)
         for path, size in sizes:
@@ -97,7 +98,7 @@ class Environments:
                 excess -= size
 
     def _found(self):
-        """[(time of last use, path)]; clears away what pilots that were killed had begun."""
+        """Return [(time of last use, path)] of the environments; remove those that killed pilots left unfinished."""
         found = []
         for name in os.listdir(self.folder):
             path = os.path.join(self.folder, name)
@@ -112,19 +113,19 @@ class Environments:
         return found
 
 
-def _make(brought, fresh, target):
+def _make(archived, fresh, target):
     try:
         slot.remove(fresh)
         os.makedirs(fresh, 0o700)
-        unpack(brought, fresh)
+        unpack(archived, fresh)
         os.rename(fresh, target)
     except OSError:
-        if not os.path.isdir(target):  # else another pilot was faster
+        if not os.path.isdir(target):  # otherwise another pilot was faster
             raise
 
 
 def _locked(path):
-    """A descriptor that keeps a directory from being removed; None if it is not there."""
+    """Return a descriptor that keeps a directory from being removed; None if there is no such directory."""
     while True:
         try:
             fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
@@ -133,14 +134,14 @@ def _locked(path):
         try:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            os.close(fd)  # about to be removed
+            os.close(fd)  # another pilot is removing it
             time.sleep(0.01)
             continue
         except OSError:
-            return fd  # no locks here
+            return fd  # the file system has no locks
         if _is(fd, path):
             return fd
-        os.close(fd)  # removed since
+        os.close(fd)  # another pilot has removed it
 
 
 def _is(fd, path):
@@ -151,7 +152,7 @@ def _is(fd, path):
 
 
 def _remove_unused(path):
-    """True if it is gone."""
+    """Remove an environment that no pilot uses; return True if it is gone."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:
@@ -186,7 +187,7 @@ def _unpack(packed, folder):
     with open(packed, "rb") as file:
         made = archive.unpack(file, folder, most, MAX_FILES)
     if made.others:
-        raise BadInput("{}: no file".format(ascii(made.others[0].name[:200])))
+        raise BadInput("{}: not a file, directory or link".format(ascii(made.others[0].name[:200])))
     links = {}
     for link in made.links:
         archive.make_parent(folder, archive.path_parts(link.name))
@@ -198,27 +199,27 @@ def _unpack(packed, folder):
 
 
 def _link(link, folder, links):
-    """A second name, if need be of a symbolic link, which is not made yet."""
+    """Make a hard link; note one to a symbolic link in `links`, since that one is not made yet."""
     where, there = archive.path_parts(link.name), archive.path_parts(link.link)
     if tuple(there) in links:
         links[tuple(where)] = links[tuple(there)]
         return
     source = os.path.join(folder, *there)
     if not stat.S_ISREG(os.lstat(source).st_mode):
-        raise BadInput("{}: a link to what is no file".format(link.name[:200]))
+        raise BadInput("{}: a hard link to something that is not a file".format(link.name[:200]))
     os.link(source, os.path.join(folder, *where))
 
 
 def _make_links(links, folder):
-    """Every directory on their way is a real one by now, and stays one: a link never takes the place of one."""
+    """Make the symbolic links.  All directories exist by now, so no link can take the place of one."""
     for where, there in links.items():
         if not where or not archive.resolves(where, links):
-            raise BadInput("a link leads out: {}".format(ascii(there[:200])))
+            raise BadInput("a link leads out of the environment: {}".format(ascii(there[:200])))
         os.symlink(there, os.path.join(folder, *where))
 
 
 def apply(environment, folder, entry):
-    """Let a task's environment variables lead to it."""
+    """Put a packed environment into PYTHONPATH and PATH of a task."""
     digest, _, version = entry
     top = os.path.join(folder, inside(digest))
     sites = (os.path.join(top, "lib", "python" + version, "site-packages"), os.path.join(top, "site-packages"), top)
@@ -234,7 +235,7 @@ def _prepend(environment, name, path, default):
 
 
 def compare(folder, entry, call):
-    """Raise Mismatch if what would run is another Python.  An environment may have brought its own."""
+    """Raise Mismatch if the task would run another version of Python, unless the environment has an interpreter."""
     wanted = entry[2]
     if not call and os.path.exists(os.path.join(folder, entry[0], "bin", "python3")):
         return
@@ -244,7 +245,7 @@ def compare(folder, entry, call):
 
 
 def on_path(path):
-    """Version of the host's python3, or ""."""
+    """Return the version of the first python3 on a PATH, or ""."""
     try:
         child = subprocess.Popen(["python3", "-I", "-S", "-c", _ASK], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                  stderr=subprocess.DEVNULL, env={"PATH": path}, start_new_session=True)
@@ -254,6 +255,6 @@ def on_path(path):
         try:
             return child.communicate(timeout=ASK_SECONDS)[0].decode("ascii", "replace").strip()
         except subprocess.SubprocessError:
-            os.killpg(child.pid, signal.SIGKILL)  # it may be a script that waits for another
+            os.killpg(child.pid, signal.SIGKILL)  # python3 may be a script with child processes
             child.wait()
             return ""

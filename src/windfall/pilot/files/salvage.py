@@ -1,8 +1,8 @@
-"""Send home what pilots left behind: `windfall-pilot salvage --ticket FILE --outbox DIR --nonce NONCE [--nonce …]`.
+"""Deliver the results that pilots left: `windfall-pilot salvage --ticket FILE --outbox DIR --nonce NONCE [--nonce …]`.
 
-Run on a head node, when jobs are gone.  Says how many results of each there were, as {"found": {NONCE: N}}; -1: its
-pilot lives, for it holds its folder.  What the server did not take stays where it is, and its pilot is not in the
-answer; if that is so of all of them, the exit code is 3.
+Run on a head node, when the pilots' jobs are gone.  The answer, {"found": {NONCE: N}}, has the number of results
+delivered for each pilot; -1 for a pilot that lives, since it holds its folder.  Results that the server did not take
+stay in the outbox, and the answer leaves their pilot out.  The exit code is 3 when the answer names no pilot.
 """
 
 import json
@@ -13,13 +13,13 @@ from windfall.errors import BadInput, WindfallError
 from windfall.pilot import clock, ticket as tickets
 from windfall.pilot.files import outbox
 from windfall.pilot.files.blobs import AGAIN, Blobs, Closing
-from windfall.pilot.net.ways import Ways
+from windfall.pilot.net.routes import Routes
 
-SECONDS = 60.0  # for all of it: the server may be about to be back
+SECONDS = 60.0  # for the whole delivery, tried again meanwhile: the server may be starting
 
 
 def find(base, nonces):
-    """Folders of those pilots, whichever of their lives."""
+    """Return {nonce: the outbox folders of that pilot}; a restarted pilot has left several."""
     found = {nonce: [] for nonce in nonces}
     for folder in outbox.left_behind(base):
         found.get(_nonce(folder), []).append(folder)
@@ -36,25 +36,25 @@ def _nonce(folder):
 
 
 def send(ticket, left):
-    """How many results of each pilot were sent, -1 where somebody has them in hand; and what went wrong last."""
+    """Return {nonce: number of results sent, or -1 if another process holds the folder}, and the last error."""
     until = clock.seconds() + SECONDS
-    ways = Ways.of(ticket)
+    routes = Routes.of(ticket)
 
     def blobs_for(link, token):
-        again = [status for status in AGAIN if status != 401]  # there is no other token for it
+        again = [status for status in AGAIN if status != 401]  # an outbox has no other token
         return Blobs(link, lambda: token, lambda: clock.seconds() >= until, again=again,
-                     settling=lambda: clock.seconds() < until)
+                     just_enrolled=lambda: clock.seconds() < until)
 
     found, trouble = {}, None
     for nonce, folders in left.items():
         try:
-            counts = [outbox.deliver(folder, ways, blobs_for) for folder in folders]
+            counts = [outbox.deliver(folder, routes, blobs_for) for folder in folders]
             found[nonce] = -1 if None in counts else sum(counts)
         except Closing:
-            trouble = WindfallError("the server did not take it within {:.0f} s".format(SECONDS))
+            trouble = WindfallError("the server did not take the results within {:.0f} s".format(SECONDS))
         except WindfallError as error:
             trouble = error
-    ways.close()
+    routes.close()
     return found, trouble
 
 

@@ -1,7 +1,7 @@
-"""A task's own directory, for tasks with files: inputs put in before it starts, outputs described after it ends.
+"""A task's own directory: the pilot copies inputs into it before the task starts, and describes outputs after it ended.
 
-Inputs are copied out of the pilot's cache (cloned where the file system can): never linked, since a task that writes
-to its input would change it for all that come after.
+Inputs are copied out of the host's cache (cloned where the file system can), never linked: a task that writes to its
+input would change it for later tasks.
 """
 
 import _thread
@@ -11,18 +11,25 @@ import os
 import stat
 import threading
 import time
+from collections import namedtuple
 
 from windfall.errors import BadInput
 from windfall.pilot.files.blobs import READ, Closing, stream_digest
 
 _FICLONE = 0x40049409
-CACHE_BYTES = 10 << 30       # most the cache takes, or unpacked environments take, and
-CACHE_PART = 0.2             # most of its disk
-ABANDONED = 86400.0          # seconds after which a transfer nobody goes on with is removed
+CACHE_BYTES = 10 << 30       # most bytes that the cache takes, or that unpacked environments take,
+CACHE_PART = 0.2             # and most of their disk
+ABANDONED = 86400.0          # seconds without a change after which an unfinished transfer is removed
+
+
+class Blob(namedtuple("Blob", "digest size")):
+    """The content of a file: its SHA-256 and its size."""
+
+    __slots__ = ()
 
 
 def inside(path):
-    """The path, if it stays inside the directory it is relative to."""
+    """Return a relative path in its shortest form; raise BadInput if it leads out of its directory."""
     clean = os.path.normpath(path)
     if not path or "\0" in path or os.path.isabs(clean) or clean == ".." or clean.startswith("../"):
         raise BadInput("the path {!r} leads out of the working directory".format(path))
@@ -30,14 +37,14 @@ def inside(path):
 
 
 def allowance(folder):
-    """Bytes that what is kept there for later may take."""
+    """Return how many bytes of a folder's disk the pilot may fill with files kept for later tasks."""
     about = os.statvfs(folder)
     return min(CACHE_BYTES, int(CACHE_PART * about.f_blocks * about.f_frsize))
 
 
 class Room:
-    """Room on the cache's disk.  What is being written has its whole size promised, so that of two files that fit
-    one after the other neither fails: the second waits for the first.
+    """Room on the cache's disk.  A file that is being written has its whole size promised: when two files fit only one
+    after the other, the second waits for the first, and neither fails.
     """
 
     def __init__(self, folder):
@@ -46,7 +53,7 @@ class Room:
         self.changed = threading.Condition()
 
     def take(self, files, make_way, closing):
-        """Promise room for {path: size}, waiting for other transfers if need be; ENOSPC if there can be none."""
+        """Promise room for {path: size}; wait for other transfers if they will free it, else raise ENOSPC."""
         with self.changed:
             if not self._fits(files):
                 make_way()
@@ -76,7 +83,7 @@ class Room:
 
 
 def _rest(files):
-    """Bytes still to be written of {path: size}."""
+    """Return how many bytes of {path: size} are not written yet."""
     total = 0
     for path, size in files.items():
         try:
@@ -87,38 +94,42 @@ def _rest(files):
 
 
 class Cache:
-    """Blobs on this host, by hash; the least recently used go when there are too many."""
+    """The host's cache of blobs, by hash; evicts the least recently used when it grows too large."""
 
     def __init__(self, folder, limit=None):
         self.folder = folder
-        self.limit = limit           # bytes; None: to be found out
-        self.clones = None           # do copies take room?  None: to be found out
+        self.limit = limit           # bytes; None: not determined yet
+        self.clones = None           # does the file system clone, so that copies take no room?  None: not tried yet
         self.room = Room(folder)
         self.guard = _thread.allocate_lock()
-        self.locks = {}              # digest → [lock, users]: two threads that want one blob bring it once
-        self.held = {}               # target → digest of the blob that is being copied there: it stays
+        self.locks = {}              # digest → [lock, users]: of two threads that want one blob, one downloads it
+        self.held = {}               # target → digest of the blob that a thread copies there: not evicted
 
-    def get(self, blobs, digest, size, attempt, target=None):
-        """Path of the blob, brought here if need be.  With a target, there is room for a copy there, and the blob is
-        kept, until `copied(target)`.
+    def get(self, blobs, blob, attempt, target=None):
+        """Return the path of a blob in the cache, downloading it if need be.
+
+        With a target, reserve room for a copy there, and keep the blob from eviction, until `copied(target)`.
         """
-        if len(digest) != 64 or not all(c in "0123456789abcdef" for c in digest):
-            raise BadInput("{!r} is no SHA-256".format(digest))
+        if len(blob.digest) != 64 or not all(c in "0123456789abcdef" for c in blob.digest):
+            raise BadInput("{!r} is not a SHA-256 (64 hexadecimal digits)".format(blob.digest))
         os.makedirs(self.folder, 0o700, exist_ok=True)
-        path = os.path.join(self.folder, digest)
-        lock = self._take(digest)
+        lock = self._take(blob.digest)
         try:
             with lock:
-                while not self._ready(blobs, digest, size, path, attempt, target):
+                while not self._ready(blobs, blob, attempt, target):
                     self.copied(target)
         except BaseException:
             self.copied(target)
             raise
         finally:
-            self._leave(digest)
-        return path
+            self._leave(blob.digest)
+        return self._path(blob)
+
+    def _path(self, blob):
+        return os.path.join(self.folder, blob.digest)
 
     def copied(self, target):
+        """Release what `get` reserved for a copy."""
         with self.guard:
             self.held.pop(target, None)
         self.room.leave(target)
@@ -135,30 +146,31 @@ class Cache:
             if not self.locks[digest][1]:
                 del self.locks[digest]
 
-    def _ready(self, blobs, digest, size, path, attempt, target):
-        """True when it is here to stay; False if it went while we waited for room."""
+    def _ready(self, blobs, blob, attempt, target):
+        """Make room and download the blob unless it is cached; return False if it was evicted during the wait."""
+        path = self._path(blob)
         part = "{}.{}.part".format(path, os.getpid())  # other pilots may share the cache
         cached = touch(path)
-        files = {} if cached else {part: size}
+        files = {} if cached else {part: blob.size}
         if target is not None:
-            files[target] = 0 if self._can_clone() else size
+            files[target] = 0 if self._can_clone() else blob.size
         self.room.take(files, self.purge, blobs.closing)
         if target is not None:
             with self.guard:
-                self.held[target] = digest
+                self.held[target] = blob.digest
         if cached:
             return os.path.exists(path)
-        self._bring(blobs, digest, size, path, part, attempt)
+        self._download(blobs, blob, attempt, part)
         return True
 
-    def _bring(self, blobs, digest, size, path, part, attempt):
+    def _download(self, blobs, blob, attempt, part):
         try:
-            self._shrink(self._most() - size)
-            blobs.fetch(digest, size, part, attempt)
+            self._shrink(self._most() - blob.size)
+            blobs.fetch(blob.digest, blob.size, part, attempt)
             os.chmod(part, 0o400)
-            os.rename(part, path)
+            os.rename(part, self._path(blob))
         except OSError:
-            _unlink(part)  # what filled the disk must not go on filling it
+            _unlink(part)  # a part that filled the disk must not go on filling it
             raise
         finally:
             self.room.leave(part)
@@ -172,7 +184,7 @@ class Cache:
                     one.flush()
                     self.clones = _clone(one, other)
             except OSError:
-                return False  # no room even for this; asked again next time
+                return False  # the disk has no room for the probe: the next call tries again
         return self.clones
 
     def _most(self):
@@ -181,11 +193,11 @@ class Cache:
         return self.limit
 
     def purge(self):
-        """Make room.  What somebody is about to copy stays."""
+        """Evict all blobs but those that a thread is about to copy."""
         self._shrink(0)
 
     def _shrink(self, most):
-        """Remove the least recently used until the rest takes no more than `most` bytes."""
+        """Evict the least recently used blobs until the others take at most `most` bytes."""
         with self.guard:
             held = set(self.held.values())
         for _, size, path in sorted(self._blobs(), reverse=True):
@@ -194,7 +206,7 @@ class Cache:
                 _unlink(path)
 
     def _blobs(self):
-        """[(time of last use, size, path)]; clears away transfers that were given up."""
+        """Return [(time of last use, size, path)] of the blobs; remove abandoned transfers."""
         found = []
         for name in os.listdir(self.folder) if os.path.isdir(self.folder) else ():
             path = os.path.join(self.folder, name)
@@ -210,14 +222,14 @@ class Cache:
 
 
 def touch(path):
-    """Note that it was used now; False if it is not there."""
+    """Set a file's time of last use to now; return False if there is no such file."""
     try:
         os.utime(path)
         return True
     except FileNotFoundError:
         return False
     except OSError:
-        return os.path.exists(path)  # another's, or a disk too full to say so
+        return os.path.exists(path)  # the file belongs to another user, or the disk is full
 
 
 def _unlink(path):
@@ -229,22 +241,24 @@ def _unlink(path):
 
 def stage_in(folder, inputs, cache, blobs, attempt):
     os.makedirs(folder, 0o700, exist_ok=True)
-    for path, digest, size, mode in inputs or ():
-        target = os.path.join(folder, inside(path))
+    for entry in inputs or ():
+        target = os.path.join(folder, inside(entry[0]))
         os.makedirs(os.path.dirname(target), 0o700, exist_ok=True)
         try:
-            _put(target, digest, size, mode, cache, blobs, attempt)
+            _put(entry, target, cache, blobs, attempt)
         except OSError as error:
-            # Something else took the room, or another pilot removed the blob between our look and our copy.
+            # Another program filled the disk, or another pilot evicted the blob before the copy began.
             if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.ENOENT):
                 raise
             _unlink(target)
             cache.purge()
-            _put(target, digest, size, mode, cache, blobs, attempt)
+            _put(entry, target, cache, blobs, attempt)
 
 
-def _put(target, digest, size, mode, cache, blobs, attempt):
-    source = cache.get(blobs, digest, size, attempt, target)
+def _put(entry, target, cache, blobs, attempt):
+    """Copy an input, [path, sha256, size, mode], to its target."""
+    _, digest, size, mode = entry
+    source = cache.get(blobs, Blob(digest, size), attempt, target)
     try:
         copy(source, target, mode)
     finally:
@@ -252,7 +266,7 @@ def _put(target, digest, size, mode, cache, blobs, attempt):
 
 
 def _staged():
-    """{name: path} that the file of our site has; its job told us."""
+    """Return {name: path} of the files in place at this site, which the pilot's job script passes on."""
     try:
         found = json.loads(os.environ.get("WINDFALL_STAGED") or "{}")
     except ValueError:
@@ -261,11 +275,11 @@ def _staged():
 
 
 def link_placed(folder, placed):
-    """Links to what is on the host already, [[path, absolute path or name there]]; BadInput naming what is not."""
+    """Link files that are on the host already, [[path, absolute path or staged name]]; BadInput names a missing one."""
     for path, name in placed or ():
         there = name if os.path.isabs(name) else _staged().get(name, "")
         if not there:
-            raise BadInput("the site's file does not say where {} lies".format(name), "[staged] in it does")
+            raise BadInput("the site file does not say where {} lies".format(name), "add it under [staged] there")
         if not os.path.isabs(there) or not os.path.exists(there):
             raise BadInput("{} is not on this host".format(there))
         if path:
@@ -302,7 +316,7 @@ def copy_bytes(reader, writer):
 
 
 def describe(folder, outputs):
-    """[[path, sha256, size, mode]] of a task's outputs; BadInput naming the one that is not there."""
+    """Return [[path, sha256, size, mode]] of a task's outputs; BadInput names one that is missing."""
     files = []
     for path in outputs or ():
         try:
@@ -319,8 +333,8 @@ def describe(folder, outputs):
 
 
 def open_inside(folder, path):
-    """A task's file, for reading.  A link may lead to it, but not out of the folder: in a container a task sees less
-    than we do, and must not have us fetch the rest.  Pipes and devices are not opened.
+    """Open a task's file for reading.  A link may lead to it, but not out of the folder: a task in a container sees
+    less than the pilot does, and must not read the rest through it.  Pipes and devices are not opened.
     """
     top = os.path.realpath(folder)
     real = os.path.realpath(os.path.join(top, inside(path)))

@@ -1,9 +1,9 @@
-"""Porters: a few threads that carry files, so that the loop never waits for a disk or for a large transfer.
+"""Transfers: a few threads that move files, so that the agent's loop never waits for a disk or for a large transfer.
 
-Jobs go in through `fetch`, `bring`, `show`, `discard`; what became of them comes back through `done` (a deque) and a
-byte on the bell.  Threads start when there is work for them.
+The agent adds jobs with `fetch`, `upload`, `show` and `discard`.  The threads put their outcomes into `done` (a deque)
+and wake the loop.  Threads start when there is work for them.
 
-A task's directory stays until its report was confirmed (`discard`): results may have to be sent again.
+A task's directory stays until the server has confirmed its report (`discard`): results may have to be sent again.
 """
 
 import _thread
@@ -15,46 +15,47 @@ from windfall.errors import WindfallError
 from windfall.pilot import clock
 from windfall.pilot.files import outputs, packed, staging
 from windfall.pilot.files.blobs import Blobs, Closing
+from windfall.pilot.net.link import HttpRequest
 from windfall.pilot.run import slot
 
 THREADS = 3
-AT_A_TIME = 16  # pieces of output
+AT_A_TIME = 16  # pieces of live output that a thread sends before it lets other jobs run
 
 
-class Porters:
-    def __init__(self, folders, dial, token, bell, settling=lambda: False):
+class Transfers:
+    def __init__(self, folders, dial, token, wake, just_enrolled=lambda: False):
         self.folder = folders.tasks
         self.cache_folder = folders.cache
         self.environments = packed.Environments(folders.environments)
         self.unpacking = _thread.allocate_lock()
         self.cache = None
-        self.dial = dial             # function: a Link not connected yet
+        self.dial = dial             # function: makes an HttpLink that is not connected yet
         self.token = token
-        self.bell = bell             # function: wakes the loop
-        self.settling = settling     # function: did we enrol again a moment ago?
+        self.wake = wake             # function: wakes the loop
+        self.just_enrolled = just_enrolled   # function: may the server not know the pilot's attempts yet?
         self.jobs = queue.Queue()
         self.done = deque()
         self.threads = 0
-        self.working = []            # of each thread: its Blobs, and a lock it holds while it lives
+        self.working = []            # per thread: its Blobs, and a lock that it holds while it lives
         self.closed = False
-        self.shown = deque()         # pieces of output to show, and whether somebody is about it
+        self.shown = deque()         # pieces of live output to send, and whether a thread sends them
         self.showing = False
         self.order = _thread.allocate_lock()
-        self.carried = {}            # attempt → (folder, report, cargo): being brought home
+        self.uploading = {}          # attempt → (folder, report, uploads), while its files are being sent
 
     def fetch(self, task):
-        """Make the task's directory, with all that has to be there before it starts."""
+        """Make the task's directory, with all files that the task needs before it starts."""
         if self.cache is None:
-            self.cache = staging.Cache(self.cache_folder)  # here, not in the threads: there must be one
+            self.cache = staging.Cache(self.cache_folder)  # here, not in the threads: they must share it
         self._add(self._fetch, task.attempt, task.field)
 
-    def bring(self, attempt, report, cargo):
-        """Send home what `homeward.Wants` says of a task's directory."""
-        self.carried[attempt] = (self.place(attempt), report, cargo)
-        self._add(self._bring, attempt, report, cargo)
+    def upload(self, attempt, report, uploads):
+        """Upload files of a task's directory, as `outputs.FilesToSend` chose them."""
+        self.uploading[attempt] = (self.folder_of(attempt), report, uploads)
+        self._add(self._upload, attempt, report, uploads)
 
     def show(self, attempt, stream, offset, data):
-        """One thread at a time sees to these: of two pieces the second must not come first."""
+        """Send a piece of a task's live output; one thread at a time does so, to keep the pieces in order."""
         with self.order:
             self.shown.append((attempt, stream, offset, data))
             begins, self.showing = not self.showing, True
@@ -64,15 +65,15 @@ class Porters:
     def discard(self, attempt):
         self._add(self._discard, attempt)
 
-    def errand(self, function):
-        """Anything else that takes a while: function(blobs)."""
+    def run_in_thread(self, function):
+        """Call `function(blobs)` in one of the threads."""
         self._add(function)
 
-    def place(self, attempt):
+    def folder_of(self, attempt):
         return os.path.join(self.folder, str(attempt))
 
     def close(self, patience):
-        """Break off what is under way and wait for the threads to end; True if all have, within `patience` seconds."""
+        """Break off all transfers and wait for the threads; return True if all ended within `patience` seconds."""
         self.closed = True
         end = clock.seconds() + patience
         for _ in self.working:
@@ -80,7 +81,7 @@ class Porters:
         alive = list(self.working)
         while alive and clock.seconds() < end:
             for blobs, _ in alive:
-                blobs.link.abort()  # again and again: a link tries once more by itself
+                blobs.link.abort()  # repeatedly, since a link connects once more by itself
             alive = [(blobs, life) for blobs, life in alive if not life.acquire(True, 0.05)]
         return not alive
 
@@ -93,7 +94,7 @@ class Porters:
         self.jobs.put(job)
         if self.threads < THREADS and self.jobs.qsize() > 0:
             self.threads += 1
-            blobs = Blobs(self.dial(), self.token, lambda: self.closed, settling=self.settling)
+            blobs = Blobs(self.dial(), self.token, lambda: self.closed, just_enrolled=self.just_enrolled)
             life = _thread.allocate_lock()
             life.acquire()
             self.working.append((blobs, life))
@@ -114,42 +115,42 @@ class Porters:
                 job[0](blobs, *job[1:])
             except Closing:
                 pass
-            except Exception as error:  # a porter never dies of one job, and says what happened
-                self._post("trouble", None, _said(error))
+            except Exception as error:  # a thread outlives a job that fails, and tells the agent of it
+                self._post("trouble", None, _describe(error))
 
     def _post(self, *event):
         self.done.append(event)
-        self.bell()
+        self.wake()
 
     def _fetch(self, blobs, attempt, field):
         report = None
         try:
             if field("packed"):
                 self._unpack(blobs, attempt, field)
-            staging.stage_in(self.place(attempt), field("inputs"), self.cache, blobs, attempt)
-            staging.link_placed(self.place(attempt), field("placed"))
+            staging.stage_in(self.folder_of(attempt), field("inputs"), self.cache, blobs, attempt)
+            staging.link_placed(self.folder_of(attempt), field("placed"))
         except packed.Mismatch as error:
             report = _failure(attempt, "start", str(error))
         except WindfallError as error:
-            report = _failure(attempt, "input", "an input could not be brought: {}".format(error.message))
+            report = _failure(attempt, "input", "an input could not be fetched: {}".format(error.message))
         except OSError as error:
-            report = _failure(attempt, "disk", "no place for the inputs: {}".format(error.strerror or error))
+            report = _failure(attempt, "disk", "no room for the inputs: {}".format(error.strerror or error))
         except Closing:
             raise
-        except Exception as error:  # whatever it is: an attempt that never ends would keep its seat for good
-            report = _failure(attempt, "input", "an input could not be brought: {}".format(_said(error)))
+        except Exception as error:  # an attempt that never ends would keep its slot for ever
+            report = _failure(attempt, "input", "an input could not be fetched: {}".format(_describe(error)))
         self._post("fetched", attempt, report)
 
     def _unpack(self, blobs, attempt, field):
         with self.unpacking:
             self.environments.prepare(field("packed"), self.cache, blobs, attempt)
-            if not field("setup") and not field("modules"):  # else it may be another Python that runs
+            if not field("setup") and not field("modules"):  # these may choose another Python
                 packed.compare(self.environments.folder, field("packed"), field("kind") == "call")
 
-    def _bring(self, blobs, attempt, report, cargo):
+    def _upload(self, blobs, attempt, report, uploads):
         trouble = None
         try:
-            fields = outputs.send(self.place(attempt), cargo, report, blobs)
+            fields = outputs.send(self.folder_of(attempt), uploads, report, blobs)
         except WindfallError as error:
             trouble = error.message
         except OSError as error:
@@ -157,14 +158,14 @@ class Porters:
         except Closing:
             raise
         except Exception as error:
-            trouble = "the outputs cannot be sent: {}".format(_said(error))
+            trouble = "the outputs cannot be sent: {}".format(_describe(error))
         if self.closed:
-            raise Closing()  # the outbox has it, or is about to: leave it as it is
+            raise Closing()  # the outbox takes the report as it is
         if trouble is None:
             report.update(fields)
         else:
             report.update(_failure(attempt, "output", trouble))
-        self._post("brought", attempt, report)
+        self._post("uploaded", attempt, report)
 
     def _show(self, blobs):
         for _ in range(AT_A_TIME):
@@ -173,27 +174,28 @@ class Porters:
                 if not self.showing:
                     return
                 piece = self.shown.popleft()
-            self._send(blobs, *piece)
-        self.jobs.put((self._show,))  # others want the thread, too
+            self._send(blobs, piece)
+        self.jobs.put((self._show,))  # last in the queue, so that other jobs get the thread, too
 
-    def _send(self, blobs, attempt, stream, offset, data):
+    def _send(self, blobs, piece):
+        attempt, stream, offset, data = piece
         path = "/v1/attempts/{}/output?stream={}&offset={}".format(attempt, stream, offset)
         try:
-            reply = blobs.request("POST", path, [("Content-Type", "application/octet-stream")], data)
+            reply = blobs.request(HttpRequest("POST", path, [("Content-Type", "application/octet-stream")], data))
             go = reply.status == 200 and b"false" not in reply.body
         except Closing:
             raise
         except Exception:
-            go = False  # live output is a courtesy: what is kept comes with the report
+            go = False  # live output may be lost: the report has the output that is kept
         if not go:
             self._post("unwatch", attempt, None)
 
     def _discard(self, blobs, attempt):
         self.environments.leave(attempt)
-        slot.remove(self.place(attempt))
+        slot.remove(self.folder_of(attempt))
 
 
-def _said(error):
+def _describe(error):
     return "{}: {}".format(type(error).__name__, error)
 
 

@@ -14,12 +14,12 @@ IDLE_SECONDS = 900.0         # and after it has sent something
 
 
 class Caller:
-    """One connection of a pilot."""
+    """A connection that a pilot made to the relay."""
 
     def __init__(self, number, now):
         self.number = number
         self.flow = frames.CreditWindow()
-        self.unsent = bytearray()    # from home, not handed on yet
+        self.unsent = bytearray()    # bytes from home that the pilot has not got yet
         self.closed_here = False     # the relay has sent CLOSE home
         self.closed_at_home = False  # home has sent CLOSE
         self.has_sent = False

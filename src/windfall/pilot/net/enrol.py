@@ -1,4 +1,4 @@
-"""Enrolment: who we are for what we may.  Blocking; tried until it works, is refused, or patience ends."""
+"""Enrolment: the pilot sends its host and shape, and gets its token, epoch and lease.  Blocking."""
 
 import json
 import os
@@ -6,11 +6,11 @@ import time
 
 from windfall.errors import NoServer, Refused, TrustError, VersionMismatch, WindfallError, from_wire
 from windfall.pilot import clock
-from windfall.pilot.net.link import Broken
+from windfall.pilot.net.link import Broken, HttpRequest
 from windfall.wire.messages import ENROLLED, VERSIONS, check
 
 PATIENCE = 300.0
-REFUSALS = (400, 413, 422)   # statuses that say: not this message, now or ever
+REFUSALS = (400, 413, 422)   # statuses by which the server refuses a message for ever
 
 
 def message(ticket, host, shape):
@@ -19,10 +19,9 @@ def message(ticket, host, shape):
 
 
 def enrol_once(link, ticket, body):
-    """ENROLLED, or an error that says whether to try again."""
-    reply = link.call("POST", "/v1/enrol",
-                      [("Authorization", "Bearer " + ticket.token), ("Content-Type", "application/json")],
-                      json.dumps(body).encode("utf-8"), timeout=30.0)
+    """Enrol once and return ENROLLED; an error says whether trying again may help."""
+    headers = [("Authorization", "Bearer " + ticket.token), ("Content-Type", "application/json")]
+    reply = link.call(HttpRequest("POST", "/v1/enrol", headers, json.dumps(body).encode("utf-8")), timeout=30.0)
     answer = parse(reply.body)
     if reply.status != 200:
         error = from_wire(answer, reply.status)
@@ -38,7 +37,7 @@ def enrol_once(link, ticket, body):
 
 
 def enrol(link, ticket, body, patience=PATIENCE, *, stopped=lambda: False, say=lambda text: None):
-    """Keep trying; returns (ENROLLED, our clock when the request that succeeded was sent)."""
+    """Try to enrol for `patience` seconds; return (ENROLLED, when its request was sent, by the pilot's clock)."""
     end = clock.seconds() + patience
     delay = 0.25
     while True:
@@ -67,10 +66,10 @@ def parse(body):
 
 
 def refusal(reply):
-    """What the server has against a message that it will never take, or "" if that is not what it says.
+    """Return the server's reason for refusing a message for ever, or "" if the reply is not such a refusal.
 
-    In its own words, unless the message is too large: anything else may come from something on the way that will
-    think better of it, and results are not given up for that.
+    Only a reply in the server's own format counts, or 413: any other may come from a proxy on the route and pass, and
+    the pilot gives up no results for it.
     """
     error = from_wire(parse(reply.body), reply.status)
     if reply.status not in REFUSALS or error.retry or (type(error) is WindfallError and reply.status != 413):
@@ -79,7 +78,7 @@ def refusal(reply):
 
 
 def fraction():
-    """A random number in [0, 1); `random` would cost 3 ms to import."""
+    """Return a random number in [0, 1); importing `random` would take 3 ms."""
     return int.from_bytes(os.urandom(4), "big") / 2.0 ** 32
 
 

@@ -1,8 +1,7 @@
-"""The two lanes to the server: one may be parked in a poll, the other is opened when something must be said meanwhile.
+"""Lanes: the agent's two connections to the server.  One may wait in a parked poll; the other carries news meanwhile.
 
-A lane carries one request at a time.  Connecting takes a thread, since names and handshakes block; all else is done
-by the agent's loop.  A kept connection that turns out to have been closed is replaced at once; whatever else
-breaks is told to the agent.
+A lane carries one request at a time.  It connects in a thread, since name look-up and handshakes block; the agent's
+loop does all else.  A lane replaces a kept connection that the server had closed; it tells the agent of other errors.
 """
 
 import _thread
@@ -10,26 +9,26 @@ import json
 
 from windfall.errors import WindfallError
 from windfall.pilot import clock
-from windfall.pilot.net.link import Broken
+from windfall.pilot.net.link import Broken, HttpRequest
 
 ANSWER_SECONDS = 30.0    # beyond the time a request is willing to be parked
-STALE_SECONDS = 1.0      # a kept connection that breaks this soon under a request had been closed before it
+STALE_SECONDS = 1.0      # a kept connection that breaks this soon under a request was closed before the request
 
 
 class Lane:
     def __init__(self, link, agent):
         self.link = link
-        self.agent = agent       # gives token, watch, rewatch, unwatch, later; is told answered, broken
+        self.agent = agent       # has token, watch, rewatch, unwatch, call_in_loop; is told answered, broken
         self.request = None
         self.deadline = 0.0
         self.open = False
         self.watched = -1
         self.kept = False        # the connection has carried a request before
-        self.begun = 0.0         # when the request was put on the line
-        self.life = 0            # tells a connection that came too late from the one we wait for
+        self.begun = 0.0         # when the request was first sent
+        self.life = 0            # number of the connection awaited; an earlier one that comes late is closed
 
     def adopt(self):
-        """The link is connected already."""
+        """Use the link's connection, which is open already."""
         self.link.sock.setblocking(False)
         self.open = self.kept = True
         self.watched = self.link.fileno()
@@ -44,7 +43,7 @@ class Lane:
             self._connect()
 
     def heard(self, now):
-        """The server answers, here or on the other lane: from then on it may keep a poll waiting for as long again."""
+        """Note that the server answered on either lane: from now on it may park this lane's poll for its full time."""
         if self.request is not None:
             self.deadline = now + self.request.get("wait", 0) / 1000.0 + ANSWER_SECONDS
 
@@ -58,9 +57,9 @@ class Lane:
             error = None
         except WindfallError as failure:
             error = failure
-        except Exception as failure:  # whatever a resolver or TLS library comes up with
+        except Exception as failure:  # resolvers and TLS libraries raise errors of their own
             error = Broken("cannot connect: {}".format(failure))
-        self.agent.later(lambda: self._dialled(life, error))
+        self.agent.call_in_loop(lambda: self._dialled(life, error))
 
     def _dialled(self, life, error):
         if life != self.life or self.request is None:
@@ -75,13 +74,13 @@ class Lane:
     def _begin(self):
         self.begun = clock.seconds()
         body = json.dumps(self.request, separators=(",", ":")).encode("utf-8")
-        self.link.begin("POST", "/v1/exchange",
-                        [("Authorization", "Bearer " + self.agent.token()), ("Content-Type", "application/json")], body)
+        headers = [("Authorization", "Bearer " + self.agent.token()), ("Content-Type", "application/json")]
+        self.link.begin(HttpRequest("POST", "/v1/exchange", headers, body))
         self._ready(self.watched)
 
     def _ready(self, fd):
         if self.request is None:
-            self.close()  # an idle connection has nothing to say but that it ends
+            self.close()  # an idle connection becomes readable only when the server closes it
             return
         try:
             reply = self.link.pump()
@@ -98,7 +97,7 @@ class Lane:
         self._answered(reply)
 
     def _stale(self):
-        """Was the connection closed while it was idle?  Then the server is not lost, nor has it seen the request."""
+        """Was the connection closed while it was idle?  Then the server is up and has not seen the request."""
         return self.kept and self.link.silent() and clock.seconds() - self.begun < STALE_SECONDS
 
     def _answered(self, reply):

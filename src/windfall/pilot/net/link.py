@@ -1,10 +1,11 @@
-"""One HTTP/1.1 connection to the server, over whichever of the ways to it works (ways.py).
+"""An HTTP/1.1 connection to the server, over a route that works (routes.py).
 
-A small client of our own, because `http.client` costs 30 ms to import and cannot be driven by a poller.
+This small client replaces `http.client`, which takes 30 ms to import and cannot be driven by a poller.
 `begin` and `pump` serve the agent's loop (socket not blocking); `call` serves threads (socket blocking).
 """
 
 import socket
+from collections import namedtuple
 
 from windfall.errors import WindfallError
 from windfall.wire.messages import MAX_MESSAGE
@@ -20,6 +21,15 @@ class Broken(WindfallError):
     retry = True
 
 
+class HttpRequest(namedtuple("HttpRequest", "method path headers body")):
+    """An HTTP request."""
+
+    __slots__ = ()
+
+    def __new__(cls, method, path, headers=(), body=b""):
+        return super().__new__(cls, method, path, headers, body)
+
+
 class Reply:
     __slots__ = ("status", "headers", "body")
 
@@ -29,7 +39,7 @@ class Reply:
         self.body = b""
 
     def retry_after(self):
-        """Seconds the server asks us to wait, or None."""
+        """Return how many seconds the server asks the pilot to wait, or None."""
         try:
             return max(0.0, float(self.headers.get("retry-after", "")))
         except ValueError:
@@ -37,7 +47,7 @@ class Reply:
 
 
 class _Reader:
-    """Bytes in, one Reply out.  A body goes to `sink` piece by piece if there is one and all is well (2xx)."""
+    """Incremental parser: bytes in, one Reply out.  The body of a success (2xx) goes to `sink` if there is one."""
 
     def __init__(self, bodiless, sink):
         self.bodiless = bodiless
@@ -60,7 +70,7 @@ class _Reader:
             self._plain()
 
     def end(self):
-        """The peer closed."""
+        """Note that the server has closed the connection; raise Broken if the answer is not whole."""
         if self.reply is not None and self.left is None and not self.chunked:
             self._finish()
         if not self.done:
@@ -70,13 +80,13 @@ class _Reader:
         end = self.buffer.find(b"\r\n\r\n")
         if end < 0:
             if len(self.buffer) > MAX_HEAD:
-                raise Broken("the answer's headers do not end")
+                raise Broken("the answer's headers are longer than {} bytes".format(MAX_HEAD))
             return False
         lines = bytes(self.buffer[:end]).decode("latin-1").split("\r\n")
         del self.buffer[:end + 4]
         parts = lines[0].split(" ", 2)
         if len(parts) < 2 or not parts[0].startswith("HTTP/1.") or not parts[1].isdigit():
-            raise Broken("what answers is not HTTP")
+            raise Broken("the answer is not HTTP")
         headers = {}
         for line in lines[1:]:
             name, _, value = line.partition(":")
@@ -145,39 +155,39 @@ class _Reader:
         self.done = True
 
 
-class Link:
+class HttpLink:
     """A connection that carries one request at a time."""
 
-    def __init__(self, ways):
-        self.ways = ways
-        self.way = None          # the one it took last
+    def __init__(self, routes):
+        self.routes = routes
+        self.route = None        # the route of the last connection
         self.sock = None
         self.out = memoryview(b"")
-        self.cut = False         # the server would not hear the end of the request
+        self.cut = False         # the server closed before it had the whole request
         self.reader = None
 
     def connect(self):
-        """Blocking.  Raises NoServer, or TrustError when what answers is not our server."""
+        """Connect, blocking.  Raise NoServer, or TrustError when another server answers."""
         self.close()
-        self.sock, self.way = self.ways.connect()
+        self.sock, self.route = self.routes.connect()
         return self
 
     def where(self):
-        return self.way.shown()
+        return self.route.shown()
 
     def fileno(self):
         return self.sock.fileno()
 
     def silent(self):
-        """Has nothing come yet in answer to the request under way?"""
+        """Is the request under way without a byte of its answer?"""
         return self.reader is not None and self.reader.reply is None and not self.reader.buffer
 
     def abort(self):
-        """From another thread: whoever waits for this connection waits no longer."""
+        """Break the connection from another thread, so that the thread waiting for it goes on."""
         sock = self.sock
         if sock is not None:
             try:
-                socket.socket.shutdown(sock, socket.SHUT_RDWR)  # not TLS's own, which is not for other threads
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)  # TLS's own shutdown is not for other threads
             except OSError:
                 pass
 
@@ -190,21 +200,22 @@ class Link:
         self.sock = None
         self.reader = None
 
-    def begin(self, method, path, headers, body=b"", *, sink=None):
-        """Queue one request; `pump` moves it."""
+    def begin(self, request, sink=None):
+        """Queue a request; `pump` sends it and receives the answer."""
+        method, path, headers, body = request
         head = ["{} {} HTTP/1.1".format(method, path),
-                "Host: {}".format(self.way.host())]
+                "Host: {}".format(self.route.host())]
         head.extend("{}: {}".format(*pair) for pair in headers)
         if body or method in ("POST", "PUT"):
             head.append("Content-Length: {}".format(len(body)))
         data = ("\r\n".join(head) + "\r\n\r\n").encode("latin-1")
-        # One write for small requests: two would cost a round trip to Nagle's and the peer's delayed ACK.
+        # One write for small requests: two would wait for Nagle's algorithm and the server's delayed ACK.
         self.out = memoryview(data + body)
         self.cut = False
         self.reader = _Reader(method == "HEAD", sink)
 
     def pump(self):
-        """Send and receive what can be; the Reply when it is whole, else None.  Raises Broken."""
+        """Send and receive as far as the socket allows; return the Reply when it is whole, else None.  Raise Broken."""
         try:
             while self.out:
                 self._send_some()
@@ -226,7 +237,7 @@ class Link:
         try:
             self.out = self.out[self.sock.send(self.out):]
         except (BrokenPipeError, ConnectionResetError):
-            # Whoever refuses a long body says why and hangs up: hear it.
+            # A server that refuses a long body answers and closes: read its answer.
             self.out = memoryview(b"")
             self.cut = True
 
@@ -237,24 +248,24 @@ class Link:
             self.close()
         return reader.reply
 
-    def call(self, method, path, headers, body=b"", *, sink=None, timeout=60.0):
-        """Blocking request and reply.  Connects when needed; tries once more when a kept connection had gone stale."""
+    def call(self, request, sink=None, timeout=60.0):
+        """Send a request and return the reply, blocking.  Connect when needed, and again if a kept connection broke."""
         fresh = self.sock is None
         if fresh:
             self.connect()
         try:
-            return self._call((method, path, headers, body), sink, timeout)
+            return self._call(request, sink, timeout)
         except Broken:
             self.close()
             if fresh or sink is not None:
                 raise
             self.connect()
-            return self._call((method, path, headers, body), sink, timeout)
+            return self._call(request, sink, timeout)
 
     def _call(self, request, sink, timeout):
         self.sock.settimeout(timeout)
-        self.begin(*request, sink=sink)
+        self.begin(request, sink)
         reply = self.pump()
-        if reply is None:  # a time-out of a blocking socket
+        if reply is None:  # the blocking socket timed out
             raise Broken("the server did not answer within {:.0f} s".format(timeout))
         return reply

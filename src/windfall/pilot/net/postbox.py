@@ -12,7 +12,7 @@ from windfall.pilot import clock
 from windfall.pilot.net import spool
 from windfall.pilot.net.callers import IDLE_SECONDS, Caller
 
-GATHER_SECONDS = 0.005   # in which more may come for the same chunk
+GATHER_SECONDS = 0.005   # how long to wait for more bytes for the same chunk
 LONGEST_PAUSE = 0.25     # seconds between two listings while nothing happens
 ORPHAN_SECONDS = 10.0    # after which a chunk of an unknown connection is deleted
 GOODBYE_SECONDS = 60.0   # how long a pilot may take to read the end of its connection

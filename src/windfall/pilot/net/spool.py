@@ -30,7 +30,7 @@ END = 1
 CHUNK = 1 << 20
 MAX_UNTAKEN = 16                     # chunks with content that may wait to be taken
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0   # seconds between two listings
-GATHER_SECONDS = 0.002               # in which more may come for the same chunk
+GATHER_SECONDS = 0.002               # how long to wait for more bytes for the same chunk
 
 
 class BadChunk(Exception):
@@ -271,6 +271,6 @@ class _Line:
 
 
 def _readable(sock, seconds):
-    poller = select.poll()  # select() itself cannot, beyond 1024 descriptors
+    poller = select.poll()  # select() cannot watch descriptors beyond 1024
     poller.register(sock, select.POLLIN)
     return bool(poller.poll(int(seconds * 1000)))

@@ -1,15 +1,15 @@
-"""The spawner's Python calls: given to warm runners, one process per slot, started when its first call comes.
+"""The spawner's Python calls: warm runners execute them, one process per slot, started for the slot's first call.
 
 Rules
-  * A call is begun by the runner that takes it from its queue (see runners.py).  Short calls queue behind the one that
-    runs, a few milliseconds' worth; whatever was not begun can be had back at any time.
-  * The job of a slot is the first call that was not answered.  Whoever is about to do something to it collects the
-    results first, and looks whether it is still the one.
-  * Output belongs to the call that wrote it: a runner waits for our word when a call ends with output unread.  So bytes
-    that were in the pipes *before* the results were read are of the last call answered, if that waits, else of the
-    first that was not.
-  * A runner is replaced when a call killed it, left processes behind, or wants another environment.  What it had begun
-    is judged; an innocent one, begun while we killed it for another's sake, is returned.
+  * A runner begins a call by taking it from its queue (see runners.py).  Short calls, a few milliseconds' worth, queue
+    behind the one that runs; the spawner can take back those that have not begun, at any time.
+  * The job of a slot is the first call without a result.  Before the spawner ends or limits a job, it collects the
+    results and checks that this call is still the job.
+  * Output belongs to the call that wrote it: a runner waits for the spawner when a call ends with output unread.
+    Bytes that were in the pipes *before* the spawner read the results belong to the last call with a result, if the
+    runner waits, else to the first call without one.
+  * The spawner replaces a runner when a call has killed it, left processes behind, or wants another environment.  The
+    call that ran gets a verdict; a call that began while the spawner killed the runner for another call is returned.
 """
 
 import fcntl
@@ -24,28 +24,28 @@ from windfall.pilot.run import proctree, runners
 from windfall.pilot.run.job import Job
 from windfall.pilot.run.runner import LEFT, OK, WAITS
 
-IDLE_SECONDS = 600.0         # an idle runner is kept for this long
-AHEAD_SECONDS = 0.02         # work to queue behind a call
-AHEAD_MOST = 128             # calls
-QUIET_FROM = 4               # calls in a queue from which its results do not wake us one by one
-COLLECT_SECONDS = 0.004      # but are collected after this
+IDLE_SECONDS = 600.0         # how long an idle runner is kept
+AHEAD_SECONDS = 0.02         # how much work queues behind a call,
+AHEAD_MOST = 128             # and how many calls at most
+QUIET_FROM = 4               # with so many calls in its queue, a runner's results do not wake the spawner:
+COLLECT_SECONDS = 0.004      # the spawner collects them after this time
 NOTHING = struct.pack("=i", 0)
 
 
 class Calls:
     def __init__(self, spawner):
         self.spawner = spawner
-        self.busy = {}               # slot number → slot whose runner has something to do
+        self.busy = {}               # slot number → slot whose runner has calls
         self.collect_at = None       # when to collect the results of quiet runners
-        self.retire_at = None        # when to look for runners nobody has needed for long
-        self.drained = False         # the output of a call that waited was read
+        self.retire_at = None        # when to end runners that were idle for long
+        self.drained = False         # the spawner has read the output of a call whose runner waits
 
     # --- starting
 
     def launch(self, job, text):
         spawner, slot, env = self.spawner, job.slot, job.plan.env
         if slot.runner is not None and not (slot.runner.fits(env) and slot.runner.receive()[1]):
-            self.retire(slot)  # another environment, or it has died while it was idle
+            self.retire(slot)  # it has another environment, or died while it was idle
         if slot.runner is None:
             spawner.enter(job.cwd)
             slot.runner = runners.start(spawner.script, env, slot, spawner.null)
@@ -55,7 +55,7 @@ class Calls:
         self.busy[slot.number] = slot
 
     def feed(self):
-        """No seat is free: let short calls wait where they will run, shortest queue first."""
+        """Queue short calls at busy runners, shortest queue first, while no seat is free."""
         waiting = self.spawner.waiting
         now = clock.milliseconds()
         while waiting:
@@ -68,18 +68,23 @@ class Calls:
             self._quieten(slot.runner)
 
     def _shortest(self, task):
-        """The slot behind whose calls a task may queue: one of the same plan, with nothing of its own."""
+        """Return the slot with the shortest queue for a task without fields of its own: one that runs the same plan."""
         key, extra, gpus, cwd = task[1], task[3], task[5], task[6]
         if extra or gpus or cwd is not None or key is None:
             return None
         plan, best = self.spawner.plans.get(key), None
         for slot in self.busy.values():
-            runner, job = slot.runner, slot.job
-            if job is None or job.plan is not plan or job.cwd != slot.path or runner.tainted or job.doom:
+            if not self._may_queue_at(slot, plan):
                 continue
-            if len(runner.queue) < self._depth(runner) and (best is None or len(runner.queue) < len(best.runner.queue)):
+            if best is None or len(slot.runner.queue) < len(best.runner.queue):
                 best = slot
         return best
+
+    def _may_queue_at(self, slot, plan):
+        runner, job = slot.runner, slot.job
+        if job is None or job.plan is not plan or job.cwd != slot.path or runner.tainted or job.kill_reason:
+            return False
+        return len(runner.queue) < self._depth(runner)
 
     def _depth(self, runner):
         if runner.average is None:
@@ -91,7 +96,7 @@ class Calls:
             if not slot.runner.send(task[0], slot.path, task[2], self.spawner.folder):
                 return False
         except (OSError, AttributeError, TypeError, ValueError):
-            return False  # it is gone, or this is no call: told when the task is started by itself
+            return False  # the runner is gone, or the task is not a valid call: its own start will tell
         slot.runner.queue[task[0]] = task
         self.spawner.begin(task)
         return True
@@ -104,10 +109,10 @@ class Calls:
         if quiet and self.collect_at is None:
             self.collect_at = clock.seconds() + COLLECT_SECONDS
 
-    # --- having back
+    # --- taking back
 
     def withdraw(self, attempts):
-        """What of these was not begun waits again, with all that was queued beside it."""
+        """Take back calls that have not begun, and all others in the same queues; they wait again."""
         for slot in list(self.busy.values()):
             if any(attempt in slot.runner.queue for attempt in attempts):
                 self._take_back(slot)
@@ -118,7 +123,7 @@ class Calls:
         self.spawner.waiting.extendleft(reversed(back))
 
     def with_specs(self, keys):
-        """These specs will be forgotten: what is queued may come back, and must not need them."""
+        """Give queued tasks their own copy of specs that are about to be forgotten: the tasks may be taken back."""
         for slot in self.busy.values():
             queue = slot.runner.queue
             for attempt in [a for a, task in queue.items() if task[1] in keys]:
@@ -135,15 +140,15 @@ class Calls:
                 self._heard(slot)
 
     def _heard(self, slot):
-        """There are results, or the runner is gone."""
+        """Collect a runner's results; kill it when it is gone or its answer is malformed."""
         if slot.runner is not None and not self.collect(slot):
-            proctree.signal_tree(slot.runner.pid, signal.SIGKILL)  # its death is noticed like any other
+            proctree.signal_tree(slot.runner.pid, signal.SIGKILL)  # the loop notices its death as any other
             self.spawner.unhandle(slot.runner.fileno())
             if slot.job is None or not slot.job.plan.call:
                 self.retire(slot)
 
     def collect(self, slot):
-        """Take in what a runner has answered; False when it is gone, or talks nonsense."""
+        """Take the results of a runner; return False when it is gone or its answer is malformed."""
         runner = slot.runner
         results, alive = runner.receive()
         wall = time.time() - clock.seconds()
@@ -155,12 +160,12 @@ class Calls:
                 return True
         if runner.quiet:
             self._quieten(runner)
-        if len(results) and self.spawner.kill_strays():
+        if len(results) and self.spawner.kill_left_processes():
             self._taint(slot)
         return alive
 
     def _answered(self, slot, result, wall):
-        """The job of a slot has ended; the next in the queue is its job now."""
+        """End the job of a slot with its result; the next call in the queue becomes the job."""
         spawner, runner, job = self.spawner, slot.runner, slot.job
         left = bool(result.flags & LEFT)
         if result.flags & WAITS:
@@ -179,16 +184,16 @@ class Calls:
             self._leave(slot)
 
     def _between(self, slot, job, left):
-        """Nothing runs there now: make the slot fit for the next call, or replace the runner."""
+        """Prepare a slot between two calls, or replace its runner."""
         runner = slot.runner
         if left or runner.tainted:
             self.retire(slot)
         self.spawner.recycle(slot, left or runner.tainted, job.cwd)
         if slot.runner is not None:
-            runner.go_on()  # it waits: a tainted one that does not is gone by now
+            runner.go_on()  # the runner waits; a tainted one was retired above
 
     def _next(self, slot, since):
-        """The first of the queue runs, since the one before ended."""
+        """Make the first call of the queue the slot's job; it began at `since`, when the one before ended."""
         runner = slot.runner
         attempt = next(iter(runner.queue))
         del runner.queue[attempt]
@@ -207,29 +212,29 @@ class Calls:
     # --- output
 
     def output(self, slot):
-        """Something is in the pipes of a runner's slot; read what was there before the results were, no more."""
+        """Read the output of a runner's slot, but only the bytes that were there before the results were read."""
         found = [("out", slot.out_r, _unread(slot.out_r)), ("err", slot.err_r, _unread(slot.err_r))]
         self.drained = False
         if slot.runner is not None:
             self._heard(slot)
         if self.drained:
-            return  # it was another call's; should there be more, we shall hear of it
+            return  # those bytes belonged to a call that has ended; the poller reports later ones
         for name, fd, size in found:
             if size and fd in (slot.out_r, slot.err_r):
                 data = os.read(fd, size)
                 if slot.job is not None:
-                    self.spawner.take(slot.job, name, data)  # else a thread wrote it after its call: nobody's
+                    self.spawner.take(slot.job, name, data)  # without a job, a thread wrote it after its call
 
     # --- ending
 
     def still(self, job):
-        """Is it this call that runs?"""
+        """Is this call still the one that runs?"""
         if job.slot.runner is not None and job.slot.job is job:
             self._heard(job.slot)
         return job.slot.job is job
 
     def _taint(self, slot):
-        """Somebody unknown lived below us, and may have its pipes: it begins no other call."""
+        """Let a runner begin no other call, since an unknown process lived that may hold its pipes."""
         slot.runner.tainted = True
         self._take_back(slot)
         if slot.job is None:
@@ -237,25 +242,28 @@ class Calls:
             self.spawner.recycle(slot, True, slot.path)
 
     def died(self, job):
-        """The runner of a job has ended.  Its last words; then (call it died of, or None; for whom we killed it)."""
+        """Note that a job's runner has ended, and take its last results.
+
+        Return the call that ran when the runner ended, or None; its `killed_for` is the cause of a kill.
+        """
         slot, runner = job.slot, job.slot.runner
         self._take_back(slot)
-        self.spawner.jobs[job.pid] = job  # until all it has said is heard
+        self.spawner.jobs[job.pid] = job  # until all its results are read
         results, _ = runner.receive()
         wall = time.time() - clock.seconds()
         for result in results:
             if slot.job is not None and result.attempt == slot.job.attempt:
-                result.flags &= ~WAITS
-                self._answered_at_last(slot, result, wall)
+                self._answered_at_last(slot, result._replace(flags=result.flags & ~WAITS), wall)
         victim = slot.job
         self._close(slot)
         if victim is None:
             self.spawner.recycle(slot, True, slot.path)
             self._leave(slot)
-            return None, runner.doomed
+            return None
         self.spawner.jobs.pop(victim.pid, None)
         self.busy.pop(slot.number, None)
-        return victim, runner.doomed
+        victim.killed_for = runner.killed_for
+        return victim
 
     def _answered_at_last(self, slot, result, wall):
         job = slot.job
@@ -267,13 +275,14 @@ class Calls:
         else:
             slot.job = None
 
-    def judge(self, job, report, doomed):
-        """What the death of its runner means for a call."""
-        if doomed is not None and doomed != job.attempt:
+    def judge(self, job, report):
+        """Correct the report of a call whose runner has ended."""
+        if job.killed_for is not None and job.killed_for != job.attempt:
             report.clear()
-            report.update(a=job.attempt, o="returned", why="gone", note="its runner was ended for another call")
+            report.update(a=job.attempt, o="returned", why="gone",
+                          note="the pilot ended the process that ran the call because of another call")
         elif report.get("o", "succeeded") == "succeeded" or report.get("why") == "exit":
-            # It ended itself before it gave a result (os._exit): whatever the exit code, no success.
+            # The call ended its process before it returned (os._exit): a failure, whatever the exit code.
             report.update(o="failed", why="exit", note="the call ended its process before it returned")
 
     def retire(self, slot):
@@ -289,7 +298,7 @@ class Calls:
         runner.close()
 
     def retire_idle(self, now):
-        """End runners that nobody has needed for long."""
+        """End runners that were idle for long."""
         if self.retire_at is None or now < self.retire_at:
             return
         idle = [slot for slot in self.spawner.slots if slot.runner is not None and slot.job is None]
@@ -301,7 +310,7 @@ class Calls:
 
 
 def _report(job, result, wall):
-    """`wall` turns our clock into the world's."""
+    """Return the report of a call's result; `wall` converts the pilot's clock to wall-clock time."""
     begin, end = int(1000 * (result.begin + wall)), int(1000 * (result.end + wall))
     report = {"a": job.attempt, "t0": begin, "t1": end, "wall": max(0, end - begin), "cpu": max(0, result.cpu),
               "rss": max(0, result.rss), "value": result.value.decode("ascii", "replace")}
@@ -314,5 +323,5 @@ def _report(job, result, wall):
 
 
 def _unread(fd):
-    """Bytes in a pipe."""
+    """Return the number of bytes in a pipe."""
     return struct.unpack("=i", fcntl.ioctl(fd, termios.FIONREAD, NOTHING))[0] if fd >= 0 else 0

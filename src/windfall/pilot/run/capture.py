@@ -1,4 +1,4 @@
-"""What is kept of a stream: all of it while it is short, else its two ends.  Memory is bounded by 4 × keep."""
+"""Capture of a task's output: all of it while it is short, else its two ends.  Memory is bounded by 4 × keep."""
 
 import binascii
 
@@ -32,7 +32,7 @@ class Capture:
             del self.tail[:-self.keep or None]
 
     def pieces(self):
-        """[(offset, bytes)] of what is kept."""
+        """Return the output kept, as [(offset, bytes)]."""
         if self.tail is None:
             return [(0, self.head)] if self.head else []
         tail = bytes(self.tail[-self.keep:]) if self.keep else b""
@@ -42,14 +42,14 @@ class Capture:
         return self._gap().encode("ascii").join(data for _, data in self.pieces())
 
     def _gap(self):
-        """Stands where something is missing, so that nobody takes the two ends for one text."""
+        """Return the line that stands for the missing middle, so that nobody takes the two ends for one text."""
         if self.tail is None:
             return ""
         missing = self.size - sum(len(data) for _, data in self.pieces())
         return GAP.format(missing) if missing else ""
 
     def describe(self, report, name):
-        """Put what was captured into a report as `out`/`err`, or as base64 where it is not UTF-8."""
+        """Put the output into a report as `out`/`err`, or as base64 where it is not UTF-8."""
         if not self.size:
             return
         report[name + "_size"] = self.size
@@ -61,7 +61,7 @@ class Capture:
     def _text(self):
         if self.tail is None:
             return self.head.decode("utf-8")
-        # A cut may go through a character: what is left of it on either side is dropped, it is missing anyway.
+        # A cut may go through a character: its remains on either side are dropped, too.
         (_, head), (_, tail) = self.pieces()
         return _trim_end(head).decode("utf-8") + self._gap() + _trim_start(tail).decode("utf-8")
 
@@ -84,6 +84,6 @@ def _trim_end(data):
 
 
 def keep_of(spec):
-    """Bytes to keep of each end, by the task's spec."""
+    """Return how many bytes to keep of each end, by the task's spec."""
     keep = spec.get("keep")
     return DEFAULT_KEEP if keep is None else max(0, min(int(keep), MAX_KEEP))

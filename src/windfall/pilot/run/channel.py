@@ -1,8 +1,8 @@
 """The channel between the agent and a spawner: frames over a stream socket, and a table in shared memory.
 
-A frame is a length and a marshalled value.  Marshal, because both ends are the same interpreter and it is several times
-faster than JSON; no task ever holds an end of such a socket.  Runners execute the user's code, so another module reads
-their results, with bounds (runners.py).
+A frame is a length and a marshalled value.  Both ends are the same interpreter, and marshal is several times faster
+than JSON; no task ever holds an end of such a socket.  Runners execute the user's code, so another module reads their
+results, with bounds (runners.py).
 
 The table tells the agent what ran when a spawner dies.  Its first ROW holds the serial number of the last task begun;
 a ROW for each slot then holds the attempt and the pid (0: none) of the process that runs there.

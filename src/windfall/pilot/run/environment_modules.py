@@ -1,8 +1,8 @@
-"""What a command runs in: modules of the host, a container.  Builds argument vectors; starts nothing.
+"""Argument vectors for commands that need environment modules or a container.  This module starts nothing.
 
-Modules are loaded by the shell that then becomes the command, or the container's runtime.  Set-up lines and the command
-run inside the container.  A runtime with a daemon (docker) does not die with us: its containers have names by which
-they are removed.
+A shell loads the modules and then becomes the command, or the container's runtime.  Set-up lines and the command run
+inside the container.  A runtime with a daemon (docker) does not die with the pilot: its containers have names, by which
+the pilot removes them.
 """
 
 import os
@@ -12,7 +12,7 @@ from windfall.pilot.run import spawn
 
 RUNTIMES = ("apptainer", "singularity", "podman", "docker")
 DOCKER = "docker://"
-NO_MODULES = 197             # exit codes of the lines below
+NO_MODULES = 197             # exit codes of the shell lines below
 NOT_LOADED = 198
 _FIND = """\
 if ! command -v module >/dev/null 2>&1; then
@@ -28,8 +28,8 @@ fi
 """.replace("{}", str(NO_MODULES))
 
 
-class Surroundings:
-    """Of the tasks of one spec; only made where there are any."""
+class CommandWrapper:
+    """Wraps the commands of a spec that names modules or a container."""
 
     def __init__(self, plan, gpus, mark):
         spec = plan.spec
@@ -66,9 +66,9 @@ class Surroundings:
             return [self.runtime, "exec", "--bind", "{0}:{0}".format(cwd), "--pwd", cwd] + gpus
         argv = [self.runtime, "run", "--rm", "--name", self.name(attempt), "--volume", "{0}:{0}".format(cwd),
                 "--workdir", cwd]
-        if self.runtime == "docker":  # its daemon is root's: files should not be
+        if self.runtime == "docker":  # its daemon runs as root, and the task's files must not belong to root
             argv += ["--user", "{}:{}".format(os.getuid(), os.getgid())]
-        for name in self.passed:  # by name: values do not belong into a list of processes
+        for name in self.passed:  # by name alone: other users can read values in the list of processes
             argv += ["--env", name]
         return argv + self._gpus()
 
@@ -83,20 +83,21 @@ class Surroundings:
         return "windfall-{}-{}".format(self.mark, attempt)
 
     def removal(self, attempt):
-        """The command that removes what is left of a container, or None where it dies with its process."""
+        """Return the command that removes a container, or None where the container dies with its process."""
         return [self.runtime, "rm", "-f", self.name(attempt)] if self.runtime in ("podman", "docker") else None
 
-    def explain(self, code, said):
-        """What an exit code of ours means, or ""; `said` is the end of the standard error."""
+    def explain(self, code, last_line):
+        """Return what an exit code of the shell lines means, or ""; `last_line` is the last of the standard error."""
         if not self.modules or code not in (NO_MODULES, NOT_LOADED):
             return ""
         if code == NO_MODULES:
             return "this host has no module command"
-        return "the modules {} cannot be loaded{}".format(", ".join(self.modules), ": " + said if said else "")
+        return "the modules {} cannot be loaded{}".format(
+            ", ".join(self.modules), ": " + last_line if last_line else "")
 
 
 def _image(image, runtime):
-    """As the runtime names it: docker:// is how apptainer is told of an image that the others know by its name."""
+    """Return an image as its runtime names it: apptainer wants docker:// before names of registries, others do not."""
     if runtime in ("apptainer", "singularity"):
         return image
     if image.endswith(".sif"):

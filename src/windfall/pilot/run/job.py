@@ -1,4 +1,4 @@
-"""What a spawner knows of a task: the plan it shares with others of its spec, and the job while it runs."""
+"""A spawner's records of a task: the plan, shared by the tasks of a spec, and the job, while the task runs."""
 
 import time
 
@@ -6,46 +6,58 @@ from windfall.pilot import clock
 from windfall.pilot.run.capture import Capture, keep_of
 
 GRACE = 5000                 # ms between SIGTERM and SIGKILL
-CHECK_SECONDS = 600.0        # longest a check's command may take
-FIRST_LOOK = 1.0             # seconds after which memory and disk are first looked at
+CHECK_SECONDS = 600.0        # most seconds that a check's command may take
+FIRST_CHECK = 1.0            # seconds after the start, when memory and disk are first compared with their limits
 GPU_VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
 
 class Plan:
-    """What follows from a spec, worked out once: most tasks of a bag differ in their command alone."""
+    """A spec made ready to run, once for all its tasks: most tasks of a bag differ in their command alone."""
 
     __slots__ = ("spec", "env", "call", "setup", "keep", "time", "memory", "disk", "grace", "limited", "check", "plain",
-                 "capture", "check_command", "check_time", "around")
+                 "capture", "check_command", "check_time", "wrapper")
 
     def __init__(self, spec, base, gpus=None):
-        """`base` is the pilot's environment; `gpus` what is bound to the task, None where GPUs are not given out."""
+        """Read a spec.  `base` is the pilot's environment, `gpus` the task's; None where the pilot manages no GPUs."""
         self.spec = spec
-        self.env = dict(base)
-        self.env.update((str(k), str(v)) for k, v in (spec.get("environment") or {}).items())
-        if gpus is not None:
-            for name in GPU_VARIABLES:
-                self.env[name] = ",".join(map(str, gpus))
+        self.env = _environment(spec, base, gpus)
         self.call = spec.get("kind") == "call"
         self.setup = [str(line) for line in spec.get("setup") or ()]
         self.keep = keep_of(spec)
+        self._read_limits(spec)
+        self.wrapper = None          # CommandWrapper: modules, a container
+        self._read_checks(spec)
+
+    def _read_limits(self, spec):
         self.time = (spec.get("time") or 0) / 1000.0
         self.memory = int(spec.get("memory") or 0)
         self.disk = int(spec.get("disk") or 0)
         self.grace = spec.get("grace", GRACE) / 1000.0
         self.limited = bool(self.time or self.memory or self.disk)
-        self.around = None           # Surroundings: modules, a container
+
+    def _read_checks(self, spec):
         self.check = spec.get("check")
         self.capture = spec.get("capture")
         self.check_command = self.check.get("command") if isinstance(self.check, dict) else None
         self.check_time = min(self.time or CHECK_SECONDS, CHECK_SECONDS)
-        self.plain = not (self.call or self.check or self.capture)  # an exit code of 0 is all there is to a success
+        self.plain = not (self.call or self.check or self.capture)  # an exit code of 0 is a success, and nothing more
+
+
+def _environment(spec, base, gpus):
+    env = dict(base)
+    env.update((str(k), str(v)) for k, v in (spec.get("environment") or {}).items())
+    if gpus is not None:
+        for name in GPU_VARIABLES:
+            env[name] = ",".join(map(str, gpus))
+    return env
 
 
 class Job:
     """A task that runs."""
 
     __slots__ = ("seen", "attempt", "pid", "slot", "plan", "cwd", "t0", "m0", "out", "err", "deadline", "kill_at",
-                 "look_memory", "look_disk", "doom", "watched", "report", "strays", "look")
+                 "check_memory_at", "check_disk_at", "kill_reason", "watched", "report", "left_processes",
+                 "inspection", "killed_for")
 
     def __init__(self, attempt, slot, plan, cwd):
         self.attempt = attempt
@@ -53,16 +65,17 @@ class Job:
         self.plan = plan
         self.cwd = cwd
         self.pid = 0
-        self.out = self.err = None   # a Capture once something was written
+        self.out = self.err = None   # a Capture once the task has written
         self.t0 = time.time()
         self.m0 = clock.seconds()
-        self.deadline = self.look_memory = self.look_disk = self.kill_at = None
-        self.seen = 0                # most memory its tree was seen to have, bytes
-        self.doom = ""               # why we are ending it
+        self.deadline = self.check_memory_at = self.check_disk_at = self.kill_at = None
+        self.seen = 0                # bytes: the most memory that a check saw its processes use
+        self.kill_reason = ""        # why the spawner ends it: cancel, stop, time, memory, disk
         self.watched = False
-        self.report = None           # the task's, while its results are looked at, or its check runs
-        self.look = None             # the Look that is taken at its results
-        self.strays = False          # the task left something behind
+        self.report = None           # the task's report, while its results are inspected or its check runs
+        self.inspection = None       # the Inspection of its results, while it runs
+        self.killed_for = None       # the attempt because of which the spawner killed the runner of this call
+        self.left_processes = False  # the task left processes behind
         if plan.limited:
             self._set_limits(plan)
 
@@ -70,28 +83,28 @@ class Job:
         if plan.time:
             self.deadline = self.m0 + plan.time
         if plan.memory:
-            self.look_memory = self.m0 + FIRST_LOOK
+            self.check_memory_at = self.m0 + FIRST_CHECK
         if plan.disk:
-            self.look_disk = self.m0 + FIRST_LOOK
+            self.check_disk_at = self.m0 + FIRST_CHECK
 
-    def begin_check(self, report, strays):
-        """The task has ended; from now on this is its check.  What that writes is not the task's output."""
-        self._end_task(report, strays, self.plan.check_time)
+    def begin_check(self, report, left_processes):
+        """Turn the job of an ended task into that of its check's command, whose output is not the task's."""
+        self._end_task(report, left_processes, self.plan.check_time)
         self.out = self.err = None
 
-    def begin_look(self, look, report, strays, seconds):
-        """The task has ended; from now on this is the process that looks at its results."""
-        self._end_task(report, strays, seconds)
-        self.look = look
+    def begin_inspection(self, inspection, report, left_processes, seconds):
+        """Turn the job of an ended task into that of the process that inspects its results."""
+        self._end_task(report, left_processes, seconds)
+        self.inspection = inspection
 
-    def _end_task(self, report, strays, seconds):
-        self.report, self.strays = report, strays
+    def _end_task(self, report, left_processes, seconds):
+        self.report, self.left_processes = report, left_processes
         self.watched = False
-        self.look_memory = self.look_disk = self.kill_at = None
+        self.check_memory_at = self.check_disk_at = self.kill_at = None
         self.deadline = clock.seconds() + seconds
 
-    def next_look(self):
-        times = [t for t in (self.deadline, self.kill_at, self.look_memory, self.look_disk) if t is not None]
+    def next_check(self):
+        times = [t for t in (self.deadline, self.kill_at, self.check_memory_at, self.check_disk_at) if t is not None]
         return min(times) if times else None
 
     def capture(self, name):
@@ -100,11 +113,11 @@ class Job:
         return getattr(self, name)
 
     def captured(self):
-        """Bytes kept of stdout."""
+        """Return the bytes kept of stdout."""
         return b"" if self.out is None else self.out.kept()
 
     def measured(self, cpu, rss, end=None):
-        """The report's beginning: times, usage, output."""
+        """Return a report with the job's times, usage and output."""
         wall = (clock.seconds() if end is None else end) - self.m0
         begin = int(self.t0 * 1000)
         span = int(wall * 1000)

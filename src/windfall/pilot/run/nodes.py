@@ -1,8 +1,7 @@
-"""The nodes of an allocation, as its batch system tells them, and how a task that runs on several is told.
+"""The nodes of an allocation: read from the batch system's variables, and passed to tasks that run on several nodes.
 
-The pilot itself lives on the first.  A task finds the names in the file $WINDFALL_NODEFILE, one a line, and how many
-there are in $WINDFALL_NODES; what the batch system says to its jobs is there, too, so that `srun` and `mpirun` know all
-they need.
+The pilot runs on the first node.  A task finds the names in the file $WINDFALL_NODEFILE, one per line, and their number
+in $WINDFALL_NODES; the batch system's own variables stay, too, so that `srun` and `mpirun` find the nodes.
 """
 
 import os
@@ -14,7 +13,7 @@ _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 
 
 def hosts(environ):
-    """Names in order, each once; of a machine without a batch system none."""
+    """Return the names of the nodes in order, each once; none on a machine without a batch system."""
     found = []
     if environ.get("SLURM_JOB_NODELIST"):
         found = expand(environ["SLURM_JOB_NODELIST"])
@@ -38,7 +37,7 @@ def _lines(path):
 
 
 def expand(text):
-    """`a[1-3,07],b` → a1 a2 a3 a07 b, as Slurm writes lists of hosts."""
+    """Return the hosts of a list as Slurm writes it: `a[1-3,07],b` → a1 a2 a3 a07 b."""
     found = []
     at = 0
     while at < len(text) and len(found) < MOST:
@@ -67,7 +66,7 @@ def _one(part):
 
 
 def tell(env, folder, count):
-    """Add to a task's environment; the file is written once."""
+    """Add the nodes to a task's environment; write their file if it does not exist yet."""
     names = hosts(os.environ)[:count]
     path = os.path.join(folder, "nodes-{}".format(count))
     if not os.path.exists(path):
@@ -76,4 +75,4 @@ def tell(env, folder, count):
         os.rename(path + ".new", path)
     env["WINDFALL_NODES"] = str(len(names))
     env["WINDFALL_NODEFILE"] = path
-    env.pop("SLURM_EXPORT_ENV", None)  # the job was submitted without an environment; its steps have this one
+    env.pop("SLURM_EXPORT_ENV", None)  # set to NONE for the pilot's job; the task's job steps need its environment

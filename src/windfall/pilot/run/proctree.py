@@ -1,7 +1,7 @@
-"""Processes and their descendants, by /proc.  Whatever a task started is found by ancestry, session or marker.
+"""Processes and their descendants, from /proc.  The pilot finds a task's processes by ancestry, session or marker.
 
-A process whose parent dies becomes a child of its nearest *subreaper*, which every process of ours is; so nothing a
-task starts can leave our tree, and an empty list of children is proof that nobody is left.
+A process whose parent dies becomes a child of its nearest *subreaper*.  Guardian, agent and spawners are subreapers, so
+no process of a task can leave the pilot's tree, and an empty list of children proves that no process is left.
 """
 
 import os
@@ -16,17 +16,17 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def become_subreaper():
-    """True if orphans will come to us.  ctypes is dear to import, so this is called off the start-up path."""
+    """Make this process a subreaper; return True if it is one.  Call it late: ctypes takes long to import."""
     try:
         import ctypes
         libc = ctypes.CDLL(None, use_errno=True)
         return libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
     except (ImportError, OSError, AttributeError):
-        return False  # an interpreter built without ctypes: sessions and markers have to do
+        return False  # an interpreter without ctypes: sessions and markers must do
 
 
 def stat_of(pid):
-    """(parent, group, session, start time) of a process, or None when it is gone."""
+    """Return (parent, group, session, start time) of a process, or None when it is gone."""
     try:
         with open("/proc/{}/stat".format(pid), "rb") as file:
             text = file.read()
@@ -37,7 +37,7 @@ def stat_of(pid):
 
 
 def stopped(pid):
-    """Has somebody sent it SIGSTOP?"""
+    """Is the process stopped (SIGSTOP)?"""
     try:
         with open("/proc/{}/stat".format(pid), "rb") as file:
             return file.read().rpartition(b")")[2].split()[0] == b"T"
@@ -46,7 +46,7 @@ def stopped(pid):
 
 
 def snapshot():
-    """{pid: (parent, group, session, start time)} of all there are."""
+    """Return {pid: (parent, group, session, start time)} of all processes."""
     table = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -57,7 +57,7 @@ def snapshot():
 
 
 def children(pid="self"):
-    """Pids of a process's children; reads one small file per thread where the kernel has it."""
+    """Return the pids of a process's children, from one small file per thread where the kernel has it."""
     base = "/proc/{}/task".format(pid)
     found = []
     try:
@@ -75,7 +75,7 @@ def children(pid="self"):
 
 
 def own_children():
-    """A quick `children()` for a process without threads."""
+    """Return a quick version of `children()` for this process, which must have no threads."""
     path = "/proc/self/task/{}/children".format(os.getpid())
 
     def read():
@@ -92,7 +92,7 @@ def own_children():
 
 
 def descendants(roots, table=None):
-    """All below `roots`, the roots left out."""
+    """Return the pids of all descendants of `roots`, without the roots."""
     table = snapshot() if table is None else table
     below = {}
     for pid, about in table.items():
@@ -106,7 +106,7 @@ def descendants(roots, table=None):
 
 
 def members(*leaders):
-    """Tasks' processes as far as ancestry and session tell: the leaders, all below, all in their sessions."""
+    """Return the pids of tasks' processes: the leaders, their descendants, and all processes in their sessions."""
     table = snapshot()
     known = set(leaders)
     roots = list(leaders) + [pid for pid, about in table.items() if about[2] in known]
@@ -122,19 +122,19 @@ def send(pid, number):
 
 
 def signal_tree(leader, number):
-    """Signal all of a task."""
+    """Signal all processes of a task."""
     signal_trees([leader], number)
 
 
 def signal_trees(leaders, number):
-    """The same for many, with one look at what there is; one that is stopped is woken, or it would not get it."""
+    """Signal all processes of several tasks; continue the stopped ones, since they get no other signal."""
     for pid in members(*leaders):
         if send(pid, number) and number != signal.SIGKILL:
             send(pid, signal.SIGCONT)
 
 
 def marked(name, value):
-    """Pids of processes whose environment has `name=value`."""
+    """Return the pids of processes whose environment has `name=value`."""
     wanted = "{}={}".format(name, value).encode()
     return [pid for pid in snapshot() if wanted in environment(pid)]
 
@@ -148,7 +148,7 @@ def environment(pid):
 
 
 def attempt_of(pid):
-    """The attempt a process says it belongs to, or None."""
+    """Return the attempt that a process's environment names, or None."""
     prefix = ATTEMPT_MARK.encode() + b"="
     for entry in environment(pid):
         if entry.startswith(prefix) and entry[len(prefix):].isdigit():
@@ -157,23 +157,23 @@ def attempt_of(pid):
 
 
 def kill_descendants(spare=(), patience=5.0):
-    """Kill and reap all below us but `spare`, until none is left or patience ends.  True if none is left."""
+    """Kill and reap all descendants of this process but `spare`; return True if none is left within `patience` s."""
     spare = set(spare)
     end = clock.seconds() + patience
     while True:
-        doomed = [pid for pid in children() if pid not in spare]
-        if not doomed:
+        killed_for = [pid for pid in children() if pid not in spare]
+        if not killed_for:
             return True
-        for pid in doomed + descendants(doomed):
+        for pid in killed_for + descendants(killed_for):
             send(pid, signal.SIGKILL)
-        for pid in doomed:
+        for pid in killed_for:
             reap(pid, end)
         if clock.seconds() > end:
             return False
 
 
 def reap(pid, end):
-    """Wait for a child of ours to end, until `end`."""
+    """Wait until `end` for a child process to end, and reap it."""
     while clock.seconds() < end:
         try:
             if os.waitpid(pid, os.WNOHANG)[0]:
@@ -184,13 +184,13 @@ def reap(pid, end):
 
 
 def memory(leader):
-    """Bytes a task's processes use now.  Shared pages count once where the kernel can tell."""
+    """Return the bytes of memory that a task's processes use now; pages they share count for each of them."""
     pids = members(leader)
     return sum(map(_resident, pids))
 
 
 def memory_shared_once(leader):
-    """Slower and fairer: a task that forks shares most of its memory with itself."""
+    """Return a task's memory with shared pages counted once where the kernel can; slower than `memory`."""
     return sum(map(_proportional, members(leader)))
 
 
@@ -214,7 +214,7 @@ def _proportional(pid):
 
 
 def oom_kills():
-    """How often the kernel killed something for want of memory, since boot."""
+    """Return how many processes the kernel has killed since boot because memory ran out."""
     try:
         with open("/proc/vmstat", "rb") as file:
             for line in file:

@@ -1,12 +1,12 @@
-"""What runs inside a warm runner: takes pickled calls one by one, gives back pickled results.
+"""The program of a warm runner: takes pickled calls one by one and writes pickled results.
 
-Stands alone: it is copied out of the zipapp and started with the user's interpreter and site-packages, so that a call
-finds the user's modules and not ours.  Only here is anything unpickled.
+This file stands alone: the pilot copies it out of the zipapp and starts it with the user's interpreter and
+site-packages, so that a call finds the user's modules and not the pilot's.  No other part of the pilot unpickles.
 
-Calls wait in a queue of packets, descriptor 3, many at a time.  Taking one from it is beginning it: the kernel gives it
-to us, or back to the spawner, never to both.  Each result is written to descriptor 4 when there is one.  Where the
-spawner has something to do before the next call may begin (output to be read, files to be removed, processes left
-behind) the result says so, and we wait for its word.  Formats: CALL and RESULT.
+Calls wait in a queue of packets at descriptor 3.  A runner begins a call by taking its packet: the kernel gives a
+packet to the runner, or back to the spawner, never to both.  The runner writes each result to descriptor 4.  Where the
+spawner must act before the next call (read output, remove files, kill processes left behind) the result says so, and
+the runner waits for a byte.  Formats: CALL and RESULT.
 """
 
 import fcntl
@@ -21,22 +21,22 @@ import traceback
 from binascii import a2b_base64, b2a_base64
 
 CALLS, RESULTS = 3, 4
-CALL = struct.Struct("=qBI")         # attempt, 1 where the text is in a file of that name, length of the directory
+CALL = struct.Struct("=qBI")         # attempt, 1 if the text is the name of a file with it, length of the directory
 RESULT = struct.Struct("=IIqBqqdd")  # lengths of value and note, attempt, flags, cpu in ms, memory, begin, end
-OK, WAITS, LEFT = 1, 2, 4            # flags; LEFT: processes
-PACKET = 1 << 16       # bytes at most; a larger buffer would be mapped anew for each
+OK, WAITS, LEFT = 1, 2, 4            # flags: success, the runner waits for a byte, the call left processes
+PACKET = 1 << 16       # most bytes of a packet; Python would map a larger buffer anew each time
 MAX_VALUE = 40 << 20
 MAX_FUNCTIONS = 256
 PROTOCOL = 4
 VERSION = "{}.{}".format(*sys.version_info).encode("ascii")
 CHUNK = VERSION + b"*"
-MISMATCH = ("the call was made with Python {}, and this pilot's is {}: what one pickles the other may not read; "
-            "use the same on both sides")
+MISMATCH = ("the call was pickled by Python {}, and this pilot runs Python {}, which may not read it; "
+            "use the same version on both sides")
 ARGUMENTS = ".windfall-arguments"
 INITIALIZER = "WINDFALL_INITIALIZER"
 ENDS = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
 
-_functions = {}  # text → function: most calls are of the same
+_functions = {}  # text → function: most calls have the same one
 
 
 class InitializerFailed(Exception):
@@ -44,7 +44,7 @@ class InitializerFailed(Exception):
 
 
 def initialize():
-    """Once per runner, before its first call."""
+    """Run the initializer, once per runner, before its first call."""
     text = os.environ.pop(INITIALIZER, None)
     if text is None:
         return
@@ -66,12 +66,12 @@ def main():
 
 
 def _private(fd):
-    """A copy that no child inherits, out of the way of low numbers."""
+    """Return a copy of a descriptor, with a high number, that no child inherits."""
     return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64)
 
 
 def _pick_clock():
-    """The pilot's clock (see clock.py)."""
+    """Return the pilot's clock (see clock.py)."""
     try:
         time.clock_gettime(7)
         return lambda: time.clock_gettime(7)
@@ -83,7 +83,7 @@ class Runner:
     def __init__(self, calls, results, outputs):
         self.calls, self.results, self.outputs = calls, results, outputs
         self.clock = _pick_clock()
-        self.cwd, self.place, self.identity = b"", -1, None  # where calls run: path, descriptor, as it was before
+        self.cwd, self.place, self.identity = b"", -1, None  # directory of calls: path, descriptor, state before
         self.spent = _usage()[0]
 
     def serve(self):
@@ -103,15 +103,14 @@ class Runner:
         os.fchdir(self.place)
         ok, value, note = _call(_content(text) if filed else text)
         flags = OK if ok else 0
-        if self._wrote() or self.identity != _identity(self.place):  # first: it also lets go what is in buffers
+        if self._wrote() or self.identity != _identity(self.place):  # `_wrote` first, since it flushes buffers
             flags |= WAITS
         if _has_children():
             flags |= LEFT | WAITS
         before = self.spent
         self.spent, rss = _usage()
-        head = RESULT.pack(len(value), len(note), attempt, flags, int(1000 * (self.spent - before)), rss, begin,
-                           self.clock())
-        self._send(head + value + note)
+        head = (len(value), len(note), attempt, flags, int(1000 * (self.spent - before)), rss, begin, self.clock())
+        self._send(RESULT.pack(*head) + value + note)
         if flags & WAITS:
             self._wait()
 
@@ -122,13 +121,13 @@ class Runner:
         self.cwd, self.place, self.identity = cwd, place, _identity(place)
 
     def _wait(self):
-        """Until the spawner has done what it has to; the directory may be another then."""
+        """Wait until the spawner has prepared the slot for the next call; the directory may be another then."""
         if not os.read(self.results, 1):
             os._exit(0)
         self.cwd = b""
 
     def _wrote(self):
-        """Is there output that nobody has read, or may the pipes have been changed?"""
+        """Is there unread output, or has the call changed the pipes?"""
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()
@@ -155,7 +154,7 @@ NOTHING = struct.pack("=i", 0)
 
 
 def _identity(place):
-    """Changes with everything that is made, removed or renamed in a directory (see slot.py)."""
+    """Return a value that changes when an entry of a directory is made, removed or renamed (see slot.py)."""
     about = os.fstat(place)
     return about.st_mode, about.st_mtime, about.st_ctime, about.st_nlink
 
@@ -168,7 +167,7 @@ def _content(path):
 
 
 def _usage():
-    """(seconds of processor time, with that of children; most memory, in bytes)"""
+    """Return (seconds of processor time, with that of children; most memory, in bytes)."""
     own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
     return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime, own.ru_maxrss * 1024
 
@@ -182,7 +181,7 @@ def _has_children():
 
 
 def _call(text):
-    """(did it return, its value, a note), the latter two as bytes."""
+    """Call what a text names; return (did it return, its value, a note), the latter two as bytes."""
     try:
         version, function, arguments = text.split(b" ")
         if version not in (VERSION, CHUNK):
@@ -200,7 +199,7 @@ def _call(text):
 
 
 def _filed():
-    """Large arguments came as a file; it is not the call's, and goes."""
+    """Read large arguments from their file and remove it, since the call must not see it."""
     with open(ARGUMENTS, "rb") as file:
         data = file.read()
     os.unlink(ARGUMENTS)
@@ -217,7 +216,7 @@ def _function(text):
 
 
 def _chunk(function, calls):
-    """One call failing keeps no other from its result."""
+    """Call the function once per arguments; a failing call keeps no other from its result."""
     values, errors = [], {}
     for place, args in enumerate(calls):
         try:
@@ -231,13 +230,13 @@ def _chunk(function, calls):
 def _pack(value):
     data = pickle.dumps(value, PROTOCOL)
     if len(data) > MAX_VALUE:
-        raise ValueError("the result has {} bytes, more than the {} a result may have; write it to a file and "
-                         "name that as an output".format(len(data), MAX_VALUE))
+        raise ValueError("the result has {} bytes, more than the limit of {}; write it to a file and name that file "
+                         "as an output".format(len(data), MAX_VALUE))
     return b2a_base64(data, newline=False)
 
 
 def _portable(error):
-    """(exception or None, traceback): some exceptions do not pickle, or pickle and do not come back."""
+    """Return (exception, traceback); None for an exception that cannot be pickled and unpickled."""
     text = traceback.format_exc()
     try:
         pickle.loads(pickle.dumps(error, PROTOCOL))
@@ -251,7 +250,7 @@ def _failure(error):
     error, text = _portable(error)
     value = _pack(("broken", None, text) if broken else ("error", error, text))
     last = [line for line in text.splitlines() if line.strip()]
-    return False, value, (last[-1][:1000] if last else "it failed without a word").encode("utf-8", "replace")
+    return False, value, (last[-1][:1000] if last else "the call failed without a message").encode("utf-8", "replace")
 
 
 if __name__ == "__main__":

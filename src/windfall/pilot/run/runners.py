@@ -1,51 +1,43 @@
-"""A spawner's side of one warm runner: its queue of calls, its stream of results.
+"""A spawner's side of a warm runner: its queue of calls and its stream of results.
 
-The queue is a pair of packet sockets of which we keep both ends.  A packet is taken once: by the runner, which thereby
-begins the call, or by us, who thereby have it back.  So it is known at any time, even of a runner that was killed, what
-was begun.  A runner runs the user's code: what it says is taken apart with bounds, and whatever does not fit ends it.
+The queue is a pair of packet sockets, and the spawner keeps both ends.  A packet is taken once: by the runner, which so
+begins the call, or by the spawner, which so takes it back.  The spawner therefore knows at any time which calls began,
+even when the runner was killed.  A runner executes the user's code, so the spawner parses its results with bounds and
+kills it for a malformed one.
 """
 
 import os
 import socket
 import sys
+from collections import namedtuple
 
 from windfall.pilot.run import spawn
 from windfall.pilot.run.channel import fill
 from windfall.pilot.run.runner import CALL, RESULT
 
-LARGE = 1 << 15          # bytes of a call that go through a file; the kernel takes no packet of any size
-MOST = 64 << 20          # bytes of a result
+LARGE = 1 << 15          # a call with more bytes goes through a file, since the kernel bounds packets
+MOST = 64 << 20          # most bytes of a result
 PIECE = 1 << 16
 
 
-class Result:
-    __slots__ = ("attempt", "flags", "cpu", "rss", "begin", "end", "value", "note")
+class Result(namedtuple("Result", "cpu rss begin end value note attempt flags")):
+    """The result of a call, as its runner reported it."""
 
-    def __init__(self, attempt, flags, *, cpu, rss, begin, end, value, note):
-        self.attempt = attempt
-        self.flags = flags
-        self.cpu = cpu
-        self.rss = rss
-        self.begin = begin
-        self.end = end
-        self.value = value
-        self.note = note
+    __slots__ = ()
 
 
 class Runner:
-    def __init__(self, pid, calls, taking, results, environment):
+    def __init__(self, pid, sockets, environment):
         self.pid = pid
-        self.calls = calls           # where calls go in
-        self.taking = taking         # where they come out
-        self.results = results
+        self.calls, self.taking, self.results = sockets  # the queue's two ends: calls go in, calls come out
         self.environment = environment
         self.inbox = bytearray()
-        self.queue = {}              # attempt → task that was sent and has not been answered; the first may run
+        self.queue = {}              # attempt → task sent and without a result; the first may have begun
         self.used = 0.0              # when its last call ended
-        self.average = None          # seconds a call takes, lately
-        self.quiet = False           # results are collected from time to time, and do not wake us
+        self.average = None          # recent mean of the seconds that a call takes
+        self.quiet = False           # its results do not wake the spawner, which collects them from time to time
         self.tainted = False         # may not begin another call
-        self.doomed = None           # attempt for whose sake we kill it
+        self.killed_for = None       # the attempt because of which the spawner kills it
 
     def fileno(self):
         return self.results.fileno()
@@ -54,7 +46,7 @@ class Runner:
         return self.environment is environment or self.environment == environment
 
     def send(self, attempt, cwd, text, folder):
-        """Queue a call; False when there is no room.  OSError when it cannot be kept, or the runner is gone."""
+        """Queue a call; return False if there is no room.  OSError: the runner is gone, or a file cannot be written."""
         cwd, text, filed = os.fsencode(cwd), text.encode("utf-8"), len(text) > LARGE
         if filed:
             text = self._file(folder, attempt, text)
@@ -73,12 +65,12 @@ class Runner:
         return os.fsencode(path)
 
     def take_back(self, turn):
-        """Attempts that it has not begun, and will not.  The one whose turn it is stays, though it was not begun."""
+        """Take calls that have not begun out of the queue, but not the attempt `turn`; return their attempts."""
         back = []
         for packet in list(self._packets()):
             attempt, filed, length = CALL.unpack_from(packet)
             if attempt == turn:
-                self.calls.send(packet)  # there is nothing else now: it is the next
+                self.calls.send(packet)  # all others are taken out, so this is the next
                 continue
             if filed:
                 os.unlink(packet[CALL.size + length:])
@@ -96,7 +88,7 @@ class Runner:
             yield packet
 
     def receive(self):
-        """Results, and whether there may be more."""
+        """Return (the results that have come whole, False if the runner ended or sent a malformed one)."""
         alive = fill(self.results, self.inbox)
         results, at = [], 0
         while len(self.inbox) >= at + RESULT.size:
@@ -108,18 +100,18 @@ class Runner:
             if len(self.inbox) < stop:
                 break
             text = bytes(self.inbox[at + RESULT.size:stop])
-            results.append(Result(attempt, flags, cpu=cpu, rss=rss, begin=begin, end=end, value=text[:value],
-                                  note=text[value:]))
+            results.append(Result(cpu=cpu, rss=rss, begin=begin, end=end, value=text[:value], note=text[value:],
+                                  attempt=attempt, flags=flags))
             at = stop
         del self.inbox[:at]
         return results, alive
 
     def go_on(self):
-        """It may begin the next call."""
+        """Let a waiting runner begin its next call."""
         try:
             self.results.send(b"!")
         except OSError:
-            pass  # gone; that is noticed
+            pass  # it has ended, which the loop notices
 
     def close(self):
         for each in (self.calls, self.taking, self.results):
@@ -127,7 +119,7 @@ class Runner:
 
 
 def start(script, environment, slot, null):
-    """A new runner with the slot's pipes as its output."""
+    """Start a runner with the slot's pipes as its output."""
     calls, taking = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours, theirs = socket.socketpair()
     try:
@@ -140,13 +132,13 @@ def start(script, environment, slot, null):
         raise
     finally:
         theirs.close()
-    for each in (calls, ours):  # not `taking`: its other holder wants to wait
+    for each in (calls, ours):  # not `taking`, which the runner holds, too, to wait for calls
         each.setblocking(False)
-    return Runner(pid, calls, taking, ours, environment)
+    return Runner(pid, (calls, taking, ours), environment)
 
 
 def write_script(folder):
-    """Copy runner.py out of wherever we were loaded from; returns its path."""
+    """Copy runner.py out of the zipapp or source tree into a folder; return its path."""
     source = __loader__.get_data(os.path.join(os.path.dirname(__file__), "runner.py"))
     path = os.path.join(folder, "runner.py")
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

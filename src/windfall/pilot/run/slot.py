@@ -1,9 +1,9 @@
 """A slot of a spawner: a private working directory and two pipes, reused from task to task while that is safe.
 
-Reused means not made anew: a directory per task costs a third of the throughput.  So after each task the slot checks
-that the directory is untouched and that the pipes are as they were; whatever is in doubt is emptied or replaced.
-Untouched: its time of change is still the 1970 we gave it, and what changes with renaming, removing or chmod is as it
-was; one fstat tells.  Pipes are replaced whenever the task left a process behind, which might still write.
+A new directory per task would cost a third of the throughput.  After each task the slot checks that the task has not
+touched the directory or changed the pipes, and empties or replaces them if in doubt.  One fstat tells that a directory
+is untouched: its modification time is still the 1970 that the slot gave it, and mode, change time and links are the
+same.  The slot replaces its pipes whenever the task left a process behind, which might still write.
 """
 
 import fcntl
@@ -31,7 +31,7 @@ class Slot:
     # --- directory
 
     def directory(self):
-        """Path of a clean directory; raises OSError when none can be made."""
+        """Return the path of a clean directory; raise OSError when none can be made."""
         if self.path is None:
             self.made += 1
             path = "{}-{}".format(self.base, self.made)
@@ -46,7 +46,7 @@ class Slot:
         self.identity = _identity(self.handle)
 
     def tidy(self):
-        """After a task: keep the directory if it is as it was, else empty it, else forget it."""
+        """Keep the directory after a task if it is untouched, else empty it, else abandon it."""
         if self.path is None:
             return
         if _identity(self.handle) == self.identity:
@@ -62,7 +62,7 @@ class Slot:
         self.abandon()
 
     def abandon(self):
-        """Take a new directory next time; the old one goes with the pilot's directory at the latest."""
+        """Remove the directory and take a new one next time; what cannot be removed goes with the pilot's directory."""
         remove(self.path)
         os.close(self.handle)
         self.path, self.handle = None, -1
@@ -79,7 +79,7 @@ class Slot:
             self.poller.register(fd, select.POLLIN)
 
     def pipes_intact(self):
-        """A task may have made its end non-blocking; the next one must not inherit that."""
+        """Are the pipes still blocking?  A task may have changed its end, and the next task must not inherit that."""
         return not (fcntl.fcntl(self.out_w, fcntl.F_GETFL) | fcntl.fcntl(self.err_w, fcntl.F_GETFL)) & os.O_NONBLOCK
 
     def close_pipes(self):
@@ -95,7 +95,7 @@ def _identity(handle):
 
 
 def empty(path):
-    """Remove what is in a directory; True if it is empty then.  Never follows a link out of it."""
+    """Remove the content of a directory; return True if it is empty then.  Follow no link out of it."""
     try:
         fd = os.open(path, _OPEN)
     except OSError:
@@ -107,7 +107,7 @@ def empty(path):
 
 
 def _empty(top):
-    """Without recursion, however deep it is: what is in a directory below moves up to the top before it goes."""
+    """Empty a directory without recursion, however deep it is: move nested content up to the top, then remove it."""
     clean, todo = True, os.listdir(top)
     fresh = _fresh(frozenset(todo))
     while todo:
@@ -127,7 +127,7 @@ def _empty(top):
 
 
 def _fresh(taken):
-    """Names that nothing has."""
+    """Yield names that no entry has."""
     count = 0
     while True:
         count += 1
@@ -137,7 +137,7 @@ def _fresh(taken):
 
 
 def _unlink(name, parent):
-    """True if it is gone."""
+    """Remove a file; return True if it is gone."""
     try:
         os.unlink(name, dir_fd=parent)
         return True
@@ -146,7 +146,7 @@ def _unlink(name, parent):
 
 
 def _enter(name, parent):
-    """Descriptor of a directory, or -1; one that is locked is ours all the same."""
+    """Return a descriptor of a directory, after opening its permissions; -1 if it is not a directory."""
     try:
         if not stat.S_ISDIR(_mode(name, parent)):
             return -1
@@ -158,7 +158,7 @@ def _enter(name, parent):
 
 def _move(name, parent, fresh, top):
     try:
-        os.close(_enter(name, parent))  # only what can be written to can be moved
+        os.close(_enter(name, parent))  # a directory must be writable to be moved
         os.rename(name, fresh, src_dir_fd=parent, dst_dir_fd=top)
         return True
     except OSError:
@@ -181,7 +181,7 @@ def _mode(name, parent):
 
 
 def remove(path):
-    """Remove a directory and all in it; True if it is gone."""
+    """Remove a directory with its content; return True if it is gone."""
     try:
         os.chmod(path, 0o700)
     except OSError:
@@ -197,7 +197,7 @@ def remove(path):
 
 
 def usage(path, entries=20000):
-    """Bytes of disk under a directory; stops counting after `entries` files."""
+    """Return the bytes of disk under a directory; stop counting after `entries` files."""
     total, todo = 0, [path]
     while todo and entries > 0:
         try:

@@ -1,7 +1,7 @@
-"""Starting a process: own session, given descriptors, default signals.
+"""Start of a process: own session, given descriptors, default signals.
 
-`os.posix_spawn` where Python (3.8) and the C library know how to make a session with it; else fork and exec.
-Both raise OSError when the command cannot be executed, so that "no such command" is never taken for an exit code.
+This module uses `os.posix_spawn` where Python (3.8) and the C library can make a session with it, else fork and exec.
+Both raise OSError when the command cannot be executed, so that nobody takes "no such command" for an exit code.
 """
 
 import os
@@ -10,13 +10,13 @@ import struct
 
 SHELL = "/bin/sh"
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
-# Python ignores these, and what is ignored stays so over exec; what it catches is reset by exec itself.
+# Python ignores these signals, and ignored ones stay ignored over exec; exec itself resets those that Python catches.
 _RESET = [int(signal.SIGPIPE), int(signal.SIGXFSZ)]
 _can_spawn = hasattr(os, "posix_spawn")
 
 
 def argv_of(command, setup):
-    """The argument vector for a task's command: a list as it is, text through the shell, after the setup lines."""
+    """Return the argument vector of a command: a list as it is, text through the shell, after the setup lines."""
     if isinstance(command, str):
         return [SHELL, "-c", "\n".join(list(setup) + [command])] if setup else [SHELL, "-c", command]
     if setup:
@@ -25,13 +25,13 @@ def argv_of(command, setup):
 
 
 class Finder:
-    """Looks commands up in PATH and remembers; what has moved meanwhile is looked up again by `forget`."""
+    """Looks commands up in PATH and remembers their places, until `forget`."""
 
     def __init__(self):
         self.known = {}
 
     def find(self, name, path):
-        """Where the command is; FileNotFoundError if nowhere."""
+        """Return the path of a command; raise FileNotFoundError if PATH has none."""
         if "/" in name:
             return name
         key = (name, path)
@@ -52,7 +52,7 @@ def _search(name, path):
 
 
 def start(file, argv, env, fds):
-    """Pid of a new session leader; `fds` maps its descriptors 0, 1, 2, … to ours."""
+    """Start a process as a session leader and return its pid; `fds` become its descriptors 0, 1, 2, …"""
     global _can_spawn
     if _can_spawn:
         try:
@@ -75,7 +75,7 @@ def _posix_spawn(file, argv, env, fds):
 
 
 def _fork_exec(file, argv, env, fds):
-    """The child tells why it could not exec through a pipe that a successful exec closes."""
+    """Fork and exec; the child reports a failed exec through a pipe that a successful exec closes."""
     reader, writer = os.pipe()
     pid = os.fork()
     if not pid:
@@ -110,6 +110,6 @@ def _child(file, argv, env, fds, writer):
 
 
 def close_all_but(keep):
-    """For a fork of ours: no end of another's socket may stay open, its closing is how a death is noticed."""
+    """Close a fork's descriptors but one: the other end of a socket notices a death only when all copies are closed."""
     os.closerange(3, keep)
     os.closerange(keep + 1, 4096)

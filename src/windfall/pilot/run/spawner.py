@@ -1,12 +1,12 @@
-"""The spawner: starts tasks in its slots, drains their output, enforces their limits, kills what they leave behind.
+"""The spawner: starts tasks in its slots, drains their output, enforces their limits, kills processes they leave.
 
 Rules
-  * Everything is done by one loop over epoll, SIGCHLD arriving through a pipe; nothing here blocks on a task.
-  * It starts what it was given in order, as long as fewer tasks run than it has seats (`width`), and gives back what
-    it was told to start too late (`until`: the lease, or the wall time).
-  * A table shared with the agent says what runs now and what was begun; if this process is killed, the agent reads
-    it there, and nothing has to be guessed.
-  * When the agent is gone, it kills all below it and ends.
+  * One epoll loop does everything; SIGCHLD arrives through a pipe, and the loop never waits for a task.
+  * The spawner starts its tasks in the order given, while fewer run than it has seats (`width`).  It gives back a task
+    whose time to start (`until`: the lease, or the wall time) has passed.
+  * A table shared with the agent has the tasks that run and the last task begun.  If the spawner is killed, the agent
+    reads the table and need not guess.
+  * When the agent is gone, the spawner kills all its descendants and ends.
 
 From the agent, per frame a list of
     ("specs", {key: fields}), ("forget", [keys]),
@@ -14,9 +14,9 @@ From the agent, per frame a list of
     ("kill", attempt, why), ("give_back", [attempts]), ("watch", attempt), ("unwatch", attempt), ("hasten",), ("quit",)
 and to it: ("ended", [report]), ("given_back", [attempts]), ("output", attempt, stream, offset, bytes).
 
-What calls.py may use, beside the plain attributes it reads: `begin`, `occupy`, `forget`, `vacate` for what is where;
-`handle`, `unhandle`, `hush` for descriptors; `take` and `drain` for output; `report`; `recycle` and `kill_strays` for
-what was left behind; `enter`; `with_spec`.
+calls.py reads plain attributes and may call: `begin`, `occupy`, `forget`, `vacate` for jobs and slots; `handle`,
+`unhandle`, `hush` for descriptors; `take` and `drain` for output; `report`; `recycle` and `kill_left_processes` after a
+job; `enter`; `with_spec`.
 """
 
 import errno
@@ -36,44 +36,44 @@ from windfall.pilot.run.channel import ROW, Frames
 from windfall.pilot.run.job import Job, Plan
 from windfall.pilot.run.slot import Slot, usage
 
-FLUSH_AT = 32                # reports that leave at once
+FLUSH_AT = 32                # reports that are sent without delay
 LONGEST_WAIT = 3600.0        # epoll takes no more than 24 days, and a limit may be longer
-FLUSH_SECONDS = 0.015        # how long a report waits for company while there is more to start
-MEMORY_SECONDS = 1.0         # between looks at a task's memory
-DISK_SECONDS = 5.0
+FLUSH_SECONDS = 0.015        # how long a report waits for others while there are more tasks to start
+MEMORY_SECONDS = 1.0         # between two checks of a task's memory,
+DISK_SECONDS = 5.0           # and of its disk
 PIECE = 1 << 16
-REMOVE_SECONDS = 5.0         # how long containers may take to be removed when we end
+REMOVE_SECONDS = 5.0         # how long the spawner waits at its end for containers to be removed
 OOM_ADJUST = b"500"
 
 
 class Spawner:
-    def __init__(self, sock, table, folder, *, mark, script, gpus=False, environments=""):
+    def __init__(self, sock, table, folder, settings):
         self.frames = Frames(sock)
-        self.clogged = False         # the agent is slow to read: we wait for room to write
+        self.clogged = False         # the agent is slow to read: the spawner waits for room to write
         self.table = table           # shared memory: one ROW per slot
         self.folder = folder
-        self.script = script
-        self.gpus = gpus             # the pilot gives out GPUs: who asked for none sees none
-        self.environments = environments  # where packed ones are
-        self.base = _base_environment(mark)
+        self.script = settings.script
+        self.gpus = settings.gpus    # the pilot manages GPUs: a task that asked for none sees none
+        self.environments = settings.environments    # folder of the packed environments
+        self.base = _base_environment(settings.mark)
         self.plans = {}
         self.calls = Calls(self)
         self.finder = spawn.Finder()
         self.specs = {}
-        self.waiting = deque()       # tuples as they came
+        self.waiting = deque()       # tasks that have not begun, as the agent's tuples
         self.width = 0
         self.free = []
         self.slots = []
         self.jobs = {}               # pid → Job
         self.attempts = {}           # attempt → Job
-        self.timed = {}              # pid → Job with something to look at
-        self.next_look = None
+        self.timed = {}              # pid → Job with limits to check
+        self.next_check = None
         self.reports = []
         self.first_report = 0.0
         self.handlers = {}
         self.poller = None
-        self.alone = True            # the last wait found no child at all
-        self.suspicious = False      # somebody unknown lives below us
+        self.alone = True            # the last wait found no child process
+        self.suspicious = False      # an unknown process lives below the spawner
         self.grace_over = False
         self.removers = set()        # pids of commands that remove containers
         self.oom_seen = 0
@@ -97,9 +97,9 @@ class Spawner:
         for fd in (reader, writer):
             os.set_blocking(fd, False)
         signal.set_wakeup_fd(writer)
-        # Caught, not ignored: an ignored signal would stay ignored in the tasks.  A task that signals its parent
-        # with anything but SIGKILL achieves nothing.  What was ignored when we came stays so: Grid Engine tells all
-        # processes of a job that it is about to end, and only the guardian is meant.
+        # Handlers that do nothing: tasks would inherit ignored signals, and a task that signals its parent must not
+        # end it.  A signal that the guardian left ignored stays so: Grid Engine warns all processes of a job, and only
+        # the guardian reacts.
         for name in ("SIGCHLD", "SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGALRM"):
             if name == "SIGCHLD" or signal.getsignal(getattr(signal, name)) != signal.SIG_IGN:
                 signal.signal(getattr(signal, name), _nothing)
@@ -115,7 +115,7 @@ class Spawner:
             self.poller.unregister(fd)
 
     def hush(self, fd, quiet):
-        """What comes there wakes us no longer, or again.  Its end does anyway."""
+        """Let data at a descriptor wake the loop no longer, or again; its end always does."""
         self.poller.modify(fd, 0 if quiet else select.EPOLLIN)
 
     def serve(self):
@@ -125,8 +125,8 @@ class Spawner:
                 handler = self.handlers.get(fd)
                 if handler is not None:
                     handler(fd)
-            if self.next_look is not None or self.suspicious or self.calls.retire_at is not None:
-                self._look()
+            if self.next_check is not None or self.suspicious or self.calls.retire_at is not None:
+                self._check_running()
             if self.calls.busy:
                 self.calls.collect_due()
             if self.waiting:
@@ -136,8 +136,8 @@ class Spawner:
 
     def _timeout(self):
         times = [self.first_report + FLUSH_SECONDS] if self.reports else []
-        if self.next_look is not None:
-            times.append(self.next_look)
+        if self.next_check is not None:
+            times.append(self.next_check)
         times.extend(at for at in (self.calls.retire_at, self.calls.collect_at) if at is not None)
         if self.suspicious:
             times.append(clock.seconds() + 0.02)
@@ -156,10 +156,10 @@ class Spawner:
                 getattr(self, "_on_" + order[0])(*order[1:])
 
     def _on_specs(self, specs):
-        self.specs.update(specs)  # plans are made when they are needed: a spec that makes no sense fails its tasks
+        self.specs.update(specs)  # plans are made when needed, so that a malformed spec fails its own tasks only
 
     def _on_forget(self, keys):
-        """No more tasks of these will come without the spec coming again; those that wait keep what they need."""
+        """Forget specs; the waiting tasks that need them get a copy, and the agent sends a spec again for new ones."""
         self.waiting = deque(self.with_spec(task) if task[1] in keys else task for task in self.waiting)
         self.calls.with_specs(keys)
         for key in keys:
@@ -175,7 +175,7 @@ class Spawner:
         self.waiting.extend(tasks)
 
     def _on_give_back(self, attempts):
-        """Give back what has not started, of these.  Always answered."""
+        """Give back those of these attempts that have not started.  The spawner always answers."""
         wanted = set(attempts)
         self.calls.withdraw(wanted)
         back = [task[0] for task in self.waiting if task[0] in wanted]
@@ -186,7 +186,7 @@ class Spawner:
         self.calls.withdraw([attempt])
         job = self.attempts.get(attempt)
         if job is not None:
-            self._doom(job, why)
+            self._end_early(job, why)
         elif any(task[0] == attempt for task in self.waiting):
             if why == "cancel":
                 self.waiting = deque(task for task in self.waiting if task[0] != attempt)
@@ -196,7 +196,7 @@ class Spawner:
 
     def _on_watch(self, attempt):
         job = self.attempts.get(attempt)
-        if job is None or job.watched or job.report is not None:  # what a check says is not the task's output
+        if job is None or job.watched or job.report is not None:  # a check's output is not the task's
             return
         job.watched = True
         for name in ("out", "err"):
@@ -209,7 +209,7 @@ class Spawner:
             job.watched = False
 
     def _on_hasten(self):
-        """No more grace for anybody."""
+        """Kill the tasks that still have grace to end."""
         for job in self.jobs.values():
             if job.kill_at is not None:
                 job.kill_at = 0.0
@@ -219,7 +219,7 @@ class Spawner:
         self._end()
 
     def _end(self):
-        """The agent has gone, or lets us go: nothing of ours survives us."""
+        """End the spawner with all its processes and containers."""
         for job in list(self.jobs.values()):
             self._remove_container(job)
         end = clock.seconds() + REMOVE_SECONDS
@@ -229,12 +229,12 @@ class Spawner:
         os._exit(0)
 
     def _tell(self, *message):
-        """At once, after the reports that came before it."""
+        """Send a message at once, after the reports that wait."""
         self._flush(True)
         self._push(message)
 
     def _push(self, message):
-        """Send a message, or with None go on with what is left of the last."""
+        """Send a message, or with None the rest of the last one."""
         try:
             done = self.frames.push() if message is None else self.frames.send(message)
         except OSError:
@@ -278,7 +278,7 @@ class Spawner:
             job = Job(attempt, slot, plan, cwd)
             self._launch(job, command)
         except (OSError, ValueError, TypeError, IndexError, AttributeError, BadInput) as error:
-            # All but the first and last are what Python says of a command or spec that no system call would take.
+            # ValueError to AttributeError: Python cannot pass a malformed command or spec to a system call.
             self._failed_start(attempt, slot, error, command)
             return
         slot.job = job
@@ -299,7 +299,7 @@ class Spawner:
         plan = Plan(spec, self.base, gpus if spec.get("gpus") or self.gpus else None)
         if spec.get("packed"):
             if spec.get("container"):
-                raise BadInput("a container has its own Python: it cannot be given a packed environment")
+                raise BadInput("a container has its own Python: give the task `container` or a packed environment")
             from windfall.pilot.files import packed
             packed.apply(plan.env, self.environments, spec["packed"])
         if spec.get("nodes", 1) > 1:
@@ -307,9 +307,9 @@ class Spawner:
             nodes.tell(plan.env, self.folder, spec["nodes"])
         if spec.get("modules") or spec.get("container"):
             if plan.call:
-                raise BadInput("modules and containers are for commands, not for calls")
-            from windfall.pilot.run.environment_modules import Surroundings
-            plan.around = Surroundings(plan, gpus, self.base[proctree.PILOT_MARK])
+                raise BadInput("`modules` and `container` work for commands, not for Python calls")
+            from windfall.pilot.run.environment_modules import CommandWrapper
+            plan.wrapper = CommandWrapper(plan, gpus, self.base[proctree.PILOT_MARK])
         return plan
 
     def _new_slot(self):
@@ -334,21 +334,21 @@ class Spawner:
             job.pid = self._execute(job, command)
 
     def enter(self, path):
-        """Change directory; one that is removed under us is noticed by its absence."""
+        """Change directory, and remember where the spawner is."""
         os.chdir(path)
         self.here = path
 
     def _execute(self, job, command):
         plan = job.plan
-        if plan.around is not None:
-            argv = plan.around.argv(command, plan.setup, job.cwd, job.attempt)
+        if plan.wrapper is not None:
+            argv = plan.wrapper.argv(command, plan.setup, job.cwd, job.attempt)
         else:
             argv = command if type(command) is list and not plan.setup else spawn.argv_of(command, plan.setup)
         plan.env[proctree.ATTEMPT_MARK] = str(job.attempt)
         try:
             return self._try(argv, plan.env, job.slot.fds)
         except FileNotFoundError:
-            self.finder.forget()  # it may have moved since we looked
+            self.finder.forget()  # the command may have moved since
             return self._try(argv, plan.env, job.slot.fds)
 
     def _try(self, argv, env, fds):
@@ -366,7 +366,7 @@ class Spawner:
         if number in (errno.ENOSPC, errno.EDQUOT):
             report.update(why="disk", note="no room on the pilot's scratch disk: {}".format(error.strerror))
         elif number in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE):
-            # The host is out of something, the task is not to blame.
+            # The host lacks memory, processes or descriptors; the task is not at fault.
             report.update(o="returned", why="start", note="the host cannot start it now: {}".format(error.strerror))
         elif number and isinstance(command, list) and command:
             report["note"] = "cannot run {}: {} (PATH is {})".format(
@@ -377,17 +377,17 @@ class Spawner:
         self.free.append(slot)
         self.report(report)
 
-    # --- what is where; tasks that take the short way do the same by themselves
+    # --- jobs and slots (`_start` and `_finish` do the same inline, since most tasks take that path)
 
     def begin(self, task):
-        """From now on the agent takes it for started."""
+        """Tell the agent by the table that a task has begun."""
         ROW.pack_into(self.table, 0, task[7], 0)
 
     def occupy(self, job):
-        """It runs in its slot."""
+        """Enter a job that runs into its slot and the tables."""
         job.slot.job = self.jobs[job.pid] = self.attempts[job.attempt] = job
         ROW.pack_into(self.table, (job.slot.number + 1) * ROW.size, job.attempt, job.pid)
-        if job.plan.limited or job.report is not None:  # what comes after a task always has a limit
+        if job.plan.limited or job.report is not None:  # inspections and checks always have a limit
             self._watch_time(job)
 
     def forget(self, job):
@@ -396,7 +396,7 @@ class Spawner:
         self.timed.pop(job.pid, None)
 
     def vacate(self, slot):
-        """Nothing runs there."""
+        """Free a slot."""
         slot.job = None
         ROW.pack_into(self.table, (slot.number + 1) * ROW.size, 0, 0)
         self.free.append(slot)
@@ -422,7 +422,7 @@ class Spawner:
         capture.add(data)
 
     def drain(self, job):
-        """All that has been written until now; at most what a pipe holds, twice, if somebody goes on writing."""
+        """Read the output written until now; stop after 2 MiB, should a process go on writing."""
         if not job.slot.poller.poll(0):
             return
         for name, fd in (("out", job.slot.out_r), ("err", job.slot.err_r)):
@@ -464,69 +464,73 @@ class Spawner:
             self._ended(job, status, used)
 
     def _ended(self, job, status, used):
-        doomed = None
         if job.plan.call:
-            job, doomed = self.calls.died(job)
+            job = self.calls.died(job)
             if job is None:
                 return
         self.drain(job)
         del self.attempts[job.attempt]
-        strays = not self.alone and self.kill_strays()
-        if not status and job.plan.plain and not job.doom:
-            self._finish(job, (job, clock.seconds(), used), strays)
+        left_processes = not self.alone and self.kill_left_processes()
+        if not status and job.plan.plain and not job.kill_reason:
+            self._finish(job, (job, clock.seconds(), used), left_processes)
             return
-        number, code = (status & 0x7F, -1) if status & 0x7F else (0, status >> 8)  # WTERMSIG, WEXITSTATUS
-        if job.look is not None:
-            self._looked(job, number, strays or job.strays)
-            return
-        if job.report is not None:
+        left_processes = left_processes or job.left_processes
+        code, number = _exit_of(status)
+        if job.inspection is not None:
+            self._inspected(job, number, left_processes)
+        elif job.report is not None:
             verdict.judge_check(job.report, code, number, job)
-            self._finish(job, job.report, strays or job.strays)
-            return
-        report = job.measured(int(1000 * (used.ru_utime + used.ru_stime)), used.ru_maxrss << 10)
-        if number == signal.SIGKILL and not job.doom and self._out_of_memory(job, report):
-            job.doom = "memory"
-        look = verdict.judge(report, code, number, job)
-        if job.plan.call:
-            self.calls.judge(job, report, doomed)
-        elif look is not None and self._begin_look(job, look, report, strays):
-            return
-        self._judged(job, report, strays)
+            self._finish(job, job.report, left_processes)
+        else:
+            report = job.measured(int(1000 * (used.ru_utime + used.ru_stime)), used.ru_maxrss << 10)
+            inspection = self._judge(job, report, code, number)
+            if inspection is None or not self._begin_inspection(job, inspection, report, left_processes):
+                self._judged(job, report, left_processes)
 
-    def _judged(self, job, report, strays):
-        """All that is known without the check's command is in the report."""
-        if not job.plan.check_command or "o" in report or not self._begin_check(job, report, strays):
-            self._finish(job, report, strays)
+    def _judge(self, job, report, code, number):
+        """Write the verdict on a task that has ended; return the Inspection of its results if one is needed."""
+        if number == signal.SIGKILL and not job.kill_reason and self._out_of_memory(job, report):
+            job.kill_reason = "memory"
+        inspection = verdict.judge(report, code, number, job)
+        if not job.plan.call:
+            return inspection
+        self.calls.judge(job, report)
+        return None
 
-    def _begin_look(self, job, look, report, strays):
-        """A process of ours looks at the results in the task's place; False if it cannot be started."""
+    def _judged(self, job, report, left_processes):
+        """Run the check's command if the task has one and has not failed; else finish the job."""
+        if not job.plan.check_command or "o" in report or not self._begin_check(job, report, left_processes):
+            self._finish(job, report, left_processes)
+
+    def _begin_inspection(self, job, inspection, report, left_processes):
+        """Start the process that inspects a task's results, in the task's slot; return False if it cannot start."""
         try:
-            pid = look.start()
+            pid = inspection.start()
         except OSError as error:
-            report.update(o="failed", why="output", note="the result cannot be looked at: {}".format(error.strerror))
+            report.update(o="failed", why="output", note="the result could not be checked: {}".format(error.strerror))
             return False
-        job.begin_look(look, report, strays, checks.SECONDS)
-        self.handle(look.pipe, lambda fd: look.read() or self.unhandle(fd))
+        job.begin_inspection(inspection, report, left_processes, checks.SECONDS)
+        self.handle(inspection.pipe, lambda fd: inspection.read() or self.unhandle(fd))
         self._replace_process(job, pid)
         return True
 
-    def _looked(self, job, number, strays):
-        verdict.judge_look(job.report, number, job)
-        self.unhandle(job.look.pipe)
-        job.look.close()
-        job.look = None
-        self._judged(job, job.report, strays)
+    def _inspected(self, job, number, left_processes):
+        verdict.judge_inspection(job.report, number, job)
+        self.unhandle(job.inspection.pipe)
+        job.inspection.close()
+        job.inspection = None
+        self._judged(job, job.report, left_processes)
 
     def _replace_process(self, job, pid):
-        """Another process runs in the place of the job's."""
+        """Let a process for the check of results take the place of the job's own."""
         if self.timed:
             self.timed.pop(job.pid, None)
         job.pid = pid
         self.occupy(job)
 
-    def _begin_check(self, job, report, strays):
-        """The check's command runs in the task's place; False if it cannot be started."""
-        job.begin_check(report, strays)
+    def _begin_check(self, job, report, left_processes):
+        """Start the check's command in the task's slot; return False if it cannot start."""
+        job.begin_check(report, left_processes)
         try:
             self.enter(job.cwd)
             pid = self._execute(job, job.plan.check_command)
@@ -537,19 +541,19 @@ class Spawner:
         self._replace_process(job, pid)
         return True
 
-    def _finish(self, job, report, strays):
+    def _finish(self, job, report, left_processes):
         slot = job.slot
         slot.job = None
         if self.timed:
             self.timed.pop(job.pid, None)
         ROW.pack_into(self.table, (slot.number + 1) * ROW.size, 0, 0)
         self.report(report)
-        self.recycle(slot, strays, job.cwd)
+        self.recycle(slot, left_processes, job.cwd)
         self.free.append(slot)
 
-    def recycle(self, slot, strays, cwd):
-        """Make the slot fit for the next task."""
-        if strays or not slot.pipes_intact():
+    def recycle(self, slot, left_processes, cwd):
+        """Prepare a slot for its next task."""
+        if left_processes or not slot.pipes_intact():
             if slot.runner is not None:
                 self.calls.retire(slot)
             for fd in (slot.out_r, slot.err_r):
@@ -560,15 +564,15 @@ class Spawner:
             if slot.path is None and self.here == cwd:
                 self.here = None
 
-    def kill_strays(self):
-        """Kill what tasks that have ended left behind; True if there was any."""
+    def kill_left_processes(self):
+        """Kill processes that ended tasks left behind; return True if there were any."""
         runners_ = {slot.runner.pid for slot in self.slots if slot.runner is not None}
-        strays = [p for p in self.children()
-                  if p not in self.jobs and p not in runners_ and p not in self.removers]
-        strays = [p for p in strays if not self._belongs_to_running(p)]
-        self.suspicious = bool(strays)
-        if strays:
-            proctree.signal_trees(strays, signal.SIGKILL)
+        unknown = [pid for pid in self.children()
+                   if pid not in self.jobs and pid not in runners_ and pid not in self.removers]
+        left = [pid for pid in unknown if not self._belongs_to_running(pid)]
+        self.suspicious = bool(left)
+        if left:
+            proctree.signal_trees(left, signal.SIGKILL)
         return self.suspicious
 
     def _belongs_to_running(self, pid):
@@ -580,7 +584,7 @@ class Spawner:
         attempt = proctree.attempt_of(pid)
         if attempt is not None:
             return attempt in self.attempts
-        return bool(self.jobs)  # its origin is hidden: it may belong to any task that runs now
+        return bool(self.jobs)  # its origin is unknown: it may belong to any running task
 
     def _out_of_memory(self, job, report):
         kills, before = proctree.oom_kills(), self.oom_seen
@@ -591,57 +595,57 @@ class Spawner:
     # --- limits
 
     def _watch_time(self, job):
-        look = job.next_look()
-        if look is not None:
+        check_at = job.next_check()
+        if check_at is not None:
             self.timed[job.pid] = job
-            if self.next_look is None or look < self.next_look:
-                self.next_look = look
+            if self.next_check is None or check_at < self.next_check:
+                self.next_check = check_at
 
-    def _look(self):
+    def _check_running(self):
+        """Kill unknown processes, retire idle runners, and check the limits of jobs that are due."""
         if self.suspicious:
-            self.kill_strays()
+            self.kill_left_processes()
         now = clock.seconds()
         self.calls.retire_idle(now)
-        if self.next_look is None or now < self.next_look:
+        if self.next_check is None or now < self.next_check:
             return
         for job in list(self.timed.values()):
-            self._look_at(job, now)
-        looks = [job.next_look() for job in self.timed.values()]
-        looks = [look for look in looks if look is not None]
-        self.next_look = min(looks) if looks else None
+            self._check_limits(job, now)
+        times = [job.next_check() for job in self.timed.values()]
+        times = [at for at in times if at is not None]
+        self.next_check = min(times) if times else None
 
-    def _look_at(self, job, now):
+    def _check_limits(self, job, now):
         if job.plan.call and not self.calls.still(job):
             return
         if job.kill_at is not None:
             if now >= job.kill_at:
                 self._kill(job, now)
                 self._remove_container(job)
-            return
-        if job.deadline is not None and now >= job.deadline:
-            self._doom(job, "time", grace=None if job.look is None else 0)
-        elif job.look_memory is not None and now >= job.look_memory:
-            self._look_at_memory(job, now)
-        elif job.look_disk is not None and now >= job.look_disk:
-            job.look_disk = now + DISK_SECONDS
+        elif _is_due(job.deadline, now):
+            self._end_early(job, "time", grace=None if job.inspection is None else 0)
+        elif _is_due(job.check_memory_at, now):
+            self._check_memory(job, now)
+        elif _is_due(job.check_disk_at, now):
+            job.check_disk_at = now + DISK_SECONDS
             if usage(job.cwd) > job.plan.disk:
-                self._doom(job, "disk")
+                self._end_early(job, "disk")
 
-    def _look_at_memory(self, job, now):
-        job.look_memory = now + MEMORY_SECONDS
+    def _check_memory(self, job, now):
+        job.check_memory_at = now + MEMORY_SECONDS
         limit = job.plan.memory
         if proctree.memory(job.pid) <= limit:
             return
         job.seen = max(job.seen, proctree.memory_shared_once(job.pid))
         if job.seen > limit:
-            self._doom(job, "memory", grace=0)  # what outgrows its memory does not wait for a polite end
+            self._end_early(job, "memory", grace=0)  # at once, since it endangers the other tasks
 
-    def _doom(self, job, why, grace=None):
-        """SIGTERM to all of it, and SIGKILL after its grace.  The first reason counts."""
-        if job.doom:
+    def _end_early(self, job, why, grace=None):
+        """Send SIGTERM to a job's processes, and SIGKILL after its grace.  The first reason counts."""
+        if job.kill_reason:
             return
-        job.doom = why
-        job.deadline = job.look_memory = job.look_disk = None
+        job.kill_reason = why
+        job.deadline = job.check_memory_at = job.check_disk_at = None
         if grace is None:
             grace = job.plan.grace
         job.kill_at = clock.seconds() + grace
@@ -650,29 +654,29 @@ class Spawner:
         else:
             job.kill_at = 0.0
         if job.plan.call and job.slot.runner is not None:
-            job.slot.runner.doomed = job.attempt
+            job.slot.runner.killed_for = job.attempt
         self._watch_time(job)
 
     def _remove_container(self, job):
-        argv = job.plan.around.removal(job.attempt) if job.plan.around is not None else None
+        argv = job.plan.wrapper.removal(job.attempt) if job.plan.wrapper is not None else None
         if argv is not None:
             try:
                 self.removers.add(self._try(argv, self.base, (self.null,) * 3))
             except OSError:
-                pass  # its runtime is gone
+                pass  # the container runtime is gone
 
     def _kill(self, job, now):
         proctree.signal_tree(job.pid, signal.SIGKILL)
-        # Attempts of other servers have the same numbers: of this pilot, too, it must be.
+        # Another server's pilot on this host has attempts with the same numbers: the pilot's mark must match, too.
         ours = set(proctree.marked(proctree.PILOT_MARK, self.base[proctree.PILOT_MARK]))
         for pid in proctree.marked(proctree.ATTEMPT_MARK, job.attempt):
             if pid in ours:
                 proctree.send(pid, signal.SIGKILL)
-        job.kill_at = now + 1.0  # again, should it have escaped by forking
+        job.kill_at = now + 1.0  # once more, in case a process escaped by forking
 
 
 def _written(report):
-    """The report of a plain success is written when it leaves: many at once are cheaper than one by one."""
+    """Return a report to send; build that of a plain success now, since many at once are cheaper than one by one."""
     if type(report) is not tuple:
         return report
     job, end, used = report
@@ -682,11 +686,20 @@ def _written(report):
 
 
 def _nothing(number, frame):
-    """A handler, so that the signal wakes the loop."""
+    """Handle a signal by waking the loop, nothing else."""
+
+
+def _exit_of(status):
+    """Return (exit code, 0), or (-1, signal), of a wait status."""
+    return (-1, status & 0x7F) if status & 0x7F else (status >> 8, 0)
+
+
+def _is_due(at, now):
+    return at is not None and now >= at
 
 
 def reserve_low_descriptors():
-    """Keep 0–9 taken, so that no descriptor of ours is overwritten when a child's are arranged."""
+    """Keep 0–9 taken, so that arranging a child's descriptors overwrites none of the spawner's."""
     fd = os.open("/dev/null", os.O_RDWR)
     while fd < 9:
         fd = os.dup(fd)
@@ -701,7 +714,7 @@ def _base_environment(mark):
 
 
 def _raise_oom_score():
-    """When memory runs out the kernel should take a task, not the agent; children inherit this."""
+    """Make the kernel kill a task rather than the agent when memory runs out; child processes inherit this."""
     try:
         with open("/proc/self/oom_score_adj", "wb") as file:
             file.write(OOM_ADJUST)

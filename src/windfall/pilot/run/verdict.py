@@ -1,6 +1,6 @@
-"""From how a process ended to an attempt's outcome.  Never guesses a success.
+"""The outcome of an attempt, from the end of its process.  The verdict never guesses a success.
 
-In this order: what we did to it (cancel, stop, a limit), the signal that ended it, its exit code, the check.
+Reasons count in this order: the spawner ended the task (cancel, stop, a limit), a signal, the exit code, the check.
 """
 
 import os
@@ -10,7 +10,7 @@ from windfall.errors import BadInput
 from windfall.pilot.files import checks
 from windfall.pilot.files.staging import inside
 
-ROOM = 1 << 16               # bytes; a disk with less is full
+ROOM = 1 << 16               # bytes: a disk with less room is full
 
 _OURS = {
     "cancel": ("cancelled", "cancel"),
@@ -27,17 +27,17 @@ _NOTES = {
 
 
 def judge(report, code, number, job):
-    """Write outcome, reason and note into `report`, by the exit code, or signal number, of a job.
+    """Write outcome, reason and note into `report`, by the exit code or signal number of a job.
 
-    Returns the Look that has to be taken at its results before all is said, or None.
+    Return the Inspection of its results if one must run before the verdict is complete, else None.
     """
     if number:
         report["signal"] = number
     else:
         report["exit"] = code
-    if job.doom:
-        report["o"], report["why"] = _OURS[job.doom]
-        _explain_limit(report, job.doom, job.plan)
+    if job.kill_reason:
+        report["o"], report["why"] = _OURS[job.kill_reason]
+        _explain_limit(report, job.kill_reason, job.plan)
     elif number:
         _fail(report, "signal", "ended by {}".format(signal_name(number)))
     else:
@@ -45,8 +45,8 @@ def judge(report, code, number, job):
             return _judge_exit(report, code, job)
         except BadInput as error:
             _fail(report, "output", error.message)
-        except Exception as error:  # a task, or its check, that is past understanding must not end the other tasks
-            _fail(report, "output", "the check makes no sense: {}".format(error))
+        except Exception as error:  # a malformed check must not end the other tasks
+            _fail(report, "output", "the check cannot be used: {}".format(error))
     return None
 
 
@@ -55,18 +55,18 @@ def _judge_exit(report, code, job):
         _check(report, code, job.plan.check or {}, job)
     if report.get("why", "") not in ("", "output"):
         return None
-    look = checks.Look(job, "o" not in report)
-    found = look.quick() if look.needed() else None
+    inspection = checks.Inspection(job, "o" not in report)
+    found = inspection.quick() if inspection.needed() else None
     if found is None:
-        return look if look.needed() else None
+        return inspection if inspection.needed() else None
     judge_found(report, found)
     return None
 
 
-def _explain_limit(report, doom, plan):
-    if doom in _NOTES:
-        limit = getattr(plan, doom)
-        report["note"] = _NOTES[doom].format(limit if doom == "time" else limit // 1000000)
+def _explain_limit(report, kill_reason, plan):
+    if kill_reason in _NOTES:
+        limit = getattr(plan, kill_reason)
+        report["note"] = _NOTES[kill_reason].format(limit if kill_reason == "time" else limit // 1000000)
 
 
 def _fail(report, why, note):
@@ -74,9 +74,9 @@ def _fail(report, why, note):
 
 
 def _check(report, code, check, job):
-    around = job.plan.around.explain(code, _last_line(job.err)) if job.plan.around is not None else ""
-    if around:
-        return _fail(report, "start", around)
+    not_prepared = job.plan.wrapper.explain(code, _last_line(job.err)) if job.plan.wrapper is not None else ""
+    if not_prepared:
+        return _fail(report, "start", not_prepared)
     if code not in (check.get("exit") or [0]):
         if full(job.cwd):
             return _fail(report, "disk", "exit code {}, with the pilot's scratch disk full".format(code))
@@ -88,7 +88,7 @@ def _check(report, code, check, job):
 
 
 def judge_found(report, found):
-    """The same by what was found in a task's results."""
+    """Write the findings of an inspection into the report."""
     if found["problem"]:
         _fail(report, "output", found["problem"])
     if found["values"]:
@@ -97,38 +97,38 @@ def judge_found(report, found):
         report.setdefault("note", found["trouble"])
 
 
-def judge_look(report, number, job):
-    """The same once the process that looks at them has ended."""
-    found = job.look.answered()
-    if job.doom in ("cancel", "stop"):
-        report["o"], report["why"] = _OURS[job.doom]
+def judge_inspection(report, number, job):
+    """Complete the verdict when the inspecting process has ended; `number` is the signal that ended it."""
+    found = job.inspection.answered()
+    if job.kill_reason in ("cancel", "stop"):
+        report["o"], report["why"] = _OURS[job.kill_reason]
     elif found is not None:
         judge_found(report, found)
     elif "o" not in report:
-        how = "it took longer than {:g} s".format(checks.SECONDS) if job.doom else "ended by {}".format(
-            signal_name(number)) if number else "nothing was said"
-        _fail(report, "output", "the result could not be looked at: {}".format(how))
+        how = "it took longer than {:g} s".format(checks.SECONDS) if job.kill_reason else "ended by {}".format(
+            signal_name(number)) if number else "it gave no answer"
+        _fail(report, "output", "the result could not be checked: {}".format(how))
 
 
 def judge_check(report, code, number, job):
-    """The same for the command that looks at a task's results; `report` is the task's."""
-    if job.doom in ("cancel", "stop"):
-        report["o"], report["why"] = _OURS[job.doom]
-    elif job.doom:
+    """Complete the verdict when the check's command has ended; `report` is the task's."""
+    if job.kill_reason in ("cancel", "stop"):
+        report["o"], report["why"] = _OURS[job.kill_reason]
+    elif job.kill_reason:
         _fail(report, "output", "the check took longer than {:g} s".format(job.plan.check_time))
     elif number or code:
         how = "ended by {}".format(signal_name(number)) if number else "exit code {}".format(code)
-        said = _last_line(job.err)
-        _fail(report, "output", "the check failed: {}{}".format(how, ": " + said if said else ""))
+        line = _last_line(job.err)
+        _fail(report, "output", "the check failed: {}{}".format(how, ": " + line if line else ""))
 
 
 def _last_line(capture):
-    said = b"" if capture is None else capture.kept().strip().rpartition(b"\n")[2]
-    return said.decode("utf-8", "replace")
+    line = b"" if capture is None else capture.kept().strip().rpartition(b"\n")[2]
+    return line.decode("utf-8", "replace")
 
 
 def full(path):
-    """Is there no room on the disk a directory is on?"""
+    """Is the disk of this directory full?"""
     try:
         about = os.statvfs(path)
     except OSError:

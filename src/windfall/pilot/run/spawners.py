@@ -1,38 +1,44 @@
-"""The agent's side of its spawners: forks them, sends them orders in batches, knows what ran when one dies."""
+"""The agent's side of its spawners: forks them, sends them orders in batches, and knows what ran when one dies."""
 
 import gc
 import mmap
 import os
 import signal
 import socket
-from collections import OrderedDict
+from collections import OrderedDict, namedtuple
 
 from windfall.pilot.run import proctree, spawn
 from windfall.pilot.run.channel import ROW, Frames
 
-MAX_STATIONS = 4
-SPECS = 256              # specs a spawner remembers
+MAX_SPAWNERS = 4
+SPECS = 256              # most specs that a spawner remembers
 
+
+class SpawnerSettings(namedtuple("SpawnerSettings", "mark script gpus environments")):
+    """The pilot's settings for each spawner: its mark in the environment of tasks, the runner's script, whether it
+    manages GPUs, and the folder of packed environments.
+    """
+
+    __slots__ = ()
 
 
 def count_for(cores):
-    return max(1, min(cores, MAX_STATIONS))
+    return max(1, min(cores, MAX_SPAWNERS))
 
 
-class Post:
-    """One spawner as the agent sees it."""
+class SpawnerHandle:
+    """A spawner as the agent sees it."""
 
-    def __init__(self, index, pid, frames, table, slots):
+    def __init__(self, index, pid, frames, table):
         self.index = index
         self.pid = pid
         self.frames = frames
         self.table = table
-        self.slots = slots
-        self.specs = OrderedDict()  # keys it has been told and remembers, least recently used first
+        self.specs = OrderedDict()  # keys of the specs that the spawner remembers, least recently used first
         self.orders = []
         self.runs = []
         self.width = 0
-        self.serial = 0          # counts what it was given; it starts them in this order
+        self.serial = 0          # counts the tasks given to the spawner, which starts them in this order
 
     def run(self, task, cwd):
         spec = task.spec
@@ -61,7 +67,7 @@ class Post:
             self.runs = []
 
     def flush(self):
-        """Send what has gathered; True when all of it is out."""
+        """Send the orders gathered; return True when all of them are out."""
         self._close_runs()
         try:
             if self.orders:
@@ -69,33 +75,30 @@ class Post:
                 return self.frames.send(orders)
             return self.frames.push()
         except OSError:
-            return True  # it died; its silence is noticed when we read
+            return True  # the spawner died, which the agent notices when it reads
 
     def running(self):
-        """[(attempt, pid)] it runs now, or ran when it died."""
-        rows = (ROW.unpack_from(self.table, (i + 1) * ROW.size) for i in range(self.slots))
+        """Return [(attempt, pid)] of the tasks that the spawner runs, or ran when it died."""
+        rows = (ROW.unpack_from(self.table, at) for at in range(ROW.size, len(self.table), ROW.size))
         return [row for row in rows if row[1]]
 
     def last_begun(self):
-        """Serial number of the last task it has begun to start: those before are started, those after are not."""
+        """Return the serial number of the last task that the spawner began to start; later ones have not started."""
         return ROW.unpack_from(self.table, 0)[0]
 
 
-class Stations:
-    def __init__(self, count, cores, folder, *, mark, script, gpus, environments):
+class Spawners:
+    def __init__(self, count, cores, folder, settings):
         self.cores = cores
         self.folder = folder
-        self.mark = mark
-        self.script = script
-        self.gpus = gpus
-        self.environments = environments
-        self.lives = 0
-        self.posts = [self._start(index) for index in range(count)]
+        self.settings = settings
+        self.started = 0
+        self.handles = [self._start(index) for index in range(count)]
 
     def _start(self, index):
-        """Fork a spawner.  Its directory is new: the last life's may be in any state."""
-        self.lives += 1
-        folder = os.path.join(self.folder, "w{}".format(self.lives))
+        """Fork a spawner with a new directory: a killed spawner leaves its own in any state."""
+        self.started += 1
+        folder = os.path.join(self.folder, "w{}".format(self.started))
         os.mkdir(folder, 0o700)
         ours, theirs = socket.socketpair()
         slots = self.cores + 1
@@ -104,7 +107,7 @@ class Stations:
         if not pid:
             self._become_spawner(theirs, table, folder)
         theirs.close()
-        return Post(index, pid, Frames(ours), table, slots)
+        return SpawnerHandle(index, pid, Frames(ours), table)
 
     def _become_spawner(self, sock, table, folder):
         code = 1
@@ -114,21 +117,20 @@ class Stations:
             spawn.close_all_but(sock.fileno())
             gc.set_threshold(20000)
             from windfall.pilot.run.spawner import Spawner
-            Spawner(sock, table, folder, mark=self.mark, script=self.script, gpus=self.gpus,
-                    environments=self.environments).serve()
+            Spawner(sock, table, folder, self.settings).serve()
         except BaseException as error:
             _complain("spawner: {}: {}".format(type(error).__name__, error))
-            proctree.kill_descendants()  # a bug of ours must not leave tasks that nobody watches
+            proctree.kill_descendants()  # a bug in the spawner must not leave tasks that nobody watches
         finally:
             os._exit(code)
 
     def restart(self, index):
-        self.posts[index].frames.close()
-        self.posts[index] = self._start(index)
-        return self.posts[index]
+        self.handles[index].frames.close()
+        self.handles[index] = self._start(index)
+        return self.handles[index]
 
     def pids(self):
-        return [post.pid for post in self.posts]
+        return [spawner.pid for spawner in self.handles]
 
 
 def _complain(text):

@@ -1,11 +1,11 @@
-"""Ways to the server: the ticket's routes, tried in order; the one that worked is tried first from then on.
+"""Routes to the server, tried in the ticket's order; the route that worked last is tried first.
 
-    direct, relay    https://host:port: TLS to the server, or to a relay that hands the bytes on to it
+    direct, relay    https://host:port: TLS to the server, or to a relay that passes the bytes on to it
     spool            a folder of a shared file system (spool.py); TLS inside
     unix:/path       the server's own socket, on its machine
 
-Whatever the way, it is the pinned certificate that says who is at the other end.  When none of them works the ticket
-is read again: whoever started us may have written a new address into it.
+On every route, the pinned certificate identifies the server.  When no route works, the pilot reads its ticket again,
+since the process that started the pilot may have written a new address into it.
 """
 
 import socket
@@ -14,13 +14,13 @@ from windfall.errors import BadInput, NoServer, TrustError, WindfallError
 from windfall.pilot import clock
 
 CONNECT_TIMEOUT = 10.0
-EACH_TIMEOUT = 5.0       # where there are several
+EACH_TIMEOUT = 5.0       # for each of several routes
 REREAD_SECONDS = 2.0
 CLOSE_SECONDS = 2.0
 
 
 def address(server):
-    """("unix", path) or (host, port)."""
+    """Return a server's address as ("unix", path) or (host, port)."""
     if server.startswith("unix:"):
         return ("unix", server[5:])
     if not server.startswith("https://"):
@@ -32,7 +32,7 @@ def address(server):
 
 
 def tls_context(certificate):
-    import ssl  # late: a Unix socket does not need it, and it is the dearest import we have
+    import ssl  # late: a Unix socket does not need it, and no import takes longer
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_REQUIRED
@@ -44,8 +44,8 @@ def tls_context(certificate):
     return context
 
 
-class Way:
-    """One of them."""
+class Route:
+    """A route to the server: its kind, and an address or a folder."""
 
     def __init__(self, kind, where):
         self.kind = kind
@@ -53,7 +53,7 @@ class Way:
         self.place = None if kind == "spool" else address(where)
 
     def connect(self, context, timeout):
-        """A connected socket.  Raises NoServer, or TrustError when what answers is not our server."""
+        """Return a connected socket.  Raise NoServer, or TrustError when another server answers."""
         try:
             return self._connect(context, timeout)
         except OSError as error:
@@ -72,7 +72,7 @@ class Way:
         return _secured(sock, context, self.place[0], timeout)
 
     def host(self):
-        """For the request's Host: a relay's name means nothing to the server."""
+        """Return the Host of requests: the server's own name, or localhost, since it does not know a relay's name."""
         return self.shown() if self.kind == "direct" and self.place[0] != "unix" else "localhost"
 
     def shown(self):
@@ -101,29 +101,29 @@ def _secured(sock, context, name, timeout):
         raise
 
 
-class Ways:
-    """All of them, shared by every connection of a pilot; called from any thread."""
+class Routes:
+    """A ticket's routes, shared by all connections of a pilot; any thread may call it."""
 
-    def __init__(self, server, certificate="", routes=(), again=None):
-        """`again`: function that reads the ticket once more; a Ticket or None."""
-        self.again = again
-        self.read = clock.seconds()
+    def __init__(self, server, certificate="", routes=(), reread=None):
+        """Take the routes; `reread` is a function that reads the ticket again, and returns a Ticket or None."""
+        self.reread = reread
+        self.read_at = clock.seconds()
         self._set(server, certificate, routes)
 
     @classmethod
     def of(cls, ticket):
-        return cls(ticket.server, ticket.certificate, ticket.routes, ticket.again)
+        return cls(ticket.server, ticket.certificate, ticket.routes, ticket.reread)
 
     def _set(self, server, certificate, routes):
         wanted = [(route["kind"], route["address"]) for route in routes] or [("direct", server)]
         self.wanted = (certificate, wanted)
         self.certificate = certificate
         self.context = None
-        self.ways = [Way(*each) for each in wanted]
-        self.best = 0                # the one that worked last
+        self.routes = [Route(*each) for each in wanted]
+        self.best = 0                # index of the route that worked last
 
     def connect(self, timeout=CONNECT_TIMEOUT):
-        """(socket, Way); raises NoServer or TrustError, which says what was tried."""
+        """Return (socket, Route); raise NoServer or TrustError with the errors of all routes."""
         try:
             return self._connect(timeout)
         except (NoServer, TrustError):
@@ -132,40 +132,40 @@ class Ways:
         return self._connect(timeout)
 
     def close(self):
-        """Before the process ends."""
-        if any(way.place is None for way in self.ways):
+        """End connections through the spool, before the process ends."""
+        if any(route.place is None for route in self.routes):
             from windfall.pilot.net import spool
             spool.hang_up(CLOSE_SECONDS)
 
     def _connect(self, timeout):
-        ways, best = self.ways, self.best
-        if len(ways) > 1:
+        routes, best = self.routes, self.best
+        if len(routes) > 1:
             timeout = min(timeout, EACH_TIMEOUT)
         errors = []
-        for way in [ways[best]] + ways[:best] + ways[best + 1:]:
+        for route in [routes[best]] + routes[:best] + routes[best + 1:]:
             try:
-                sock = way.connect(self._tls(way), timeout)
+                sock = route.connect(self._tls(route), timeout)
             except (NoServer, TrustError) as error:
                 errors.append(error)
                 continue
-            if ways is self.ways:
-                self.best = ways.index(way)
-            return sock, way
-        raise _all_of(errors)
+            if routes is self.routes:
+                self.best = routes.index(route)
+            return sock, route
+        raise _join(errors)
 
-    def _tls(self, way):
-        if self.context is None and not (way.place and way.place[0] == "unix"):
+    def _tls(self, route):
+        if self.context is None and not (route.place and route.place[0] == "unix"):
             self.context = tls_context(self.certificate)
         return self.context
 
     def _changed(self):
-        """Does the ticket say something new?"""
+        """Read the ticket again; does it name other routes now?"""
         now = clock.seconds()
-        if self.again is None or now - self.read < REREAD_SECONDS:
+        if self.reread is None or now - self.read_at < REREAD_SECONDS:
             return False
-        self.read = now
+        self.read_at = now
         try:
-            ticket = self.again()
+            ticket = self.reread()
             before = self.wanted
             if ticket is not None:
                 self._update(ticket)
@@ -180,8 +180,8 @@ class Ways:
             self._set(ticket.server, ticket.certificate, ticket.routes)
 
 
-def _all_of(errors):
-    """One error for all: somebody else's certificate on one way does not make the others hopeless."""
+def _join(errors):
+    """Return one error for all routes: a TrustError only if no route failed for another reason, which may pass."""
     if len(errors) == 1:
         return errors[0]
     kind = TrustError if all(isinstance(error, TrustError) for error in errors) else NoServer
