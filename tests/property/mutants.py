@@ -14,7 +14,7 @@ import pytest
 
 from windfall.core import step as engine
 from windfall.core.apply import attempts, bags as bag_facts
-from windfall.core.decide.exchange import exchange, leases, verdicts
+from windfall.core.decide.exchange import exchange, leases, pilot_end, reconcile as census, reply, reports, verdicts
 from windfall.core.decide.grant import batches, eligibility, fail_over, grant as granting, wake
 from windfall.core.decide.provision import intents, reconcile, site_session
 from windfall.core.decide.requests import bags as control
@@ -125,7 +125,7 @@ def a_flush_that_fails_is_forgotten(patch: Patch) -> None:
 @mutant("P1", regretted_plan)
 def no_generation_fence(patch: Patch) -> None:
     """A success of an older generation counts for the present one."""
-    original = verdicts._reported
+    original = reports.end_by_report
 
     def reported(core: Any, row: int, report: Any) -> Any:
         end = original(core, row, report)
@@ -134,7 +134,7 @@ def no_generation_fence(patch: Patch) -> None:
             end.generation, end.verdict, end.decides = tasks.generation[end.task], SUCCEEDED, True
         return end
 
-    patch.setattr(verdicts, "_reported", reported)
+    patch.setattr(reports, "end_by_report", reported)
 
 
 @mutant("rule 8")
@@ -154,19 +154,19 @@ def no_epoch_fence(patch: Patch) -> None:
 
 @mutant("P1")
 def anybody_may_report(patch: Patch) -> None:
-    def ends(core: Any, pilot: Any, reports: list[Any]) -> Iterator[Any]:
-        for report in reports:
+    def ends(core: Any, pilot: Any, told: list[Any]) -> Iterator[Any]:
+        for report in told:
             row = core.state.attempts.row(report.a)
             if row >= 0:
-                yield verdicts._reported(core, row, report)
+                yield reports.end_by_report(core, row, report)
 
     def settle(core: Any, pilot: int, ends: Iterator[Any]) -> None:
         for end in ends:
-            core.emit(verdicts.f.Ended(core.now, pilot, [end]))
+            core.emit(reports.f.Ended(core.now, pilot, [end]))
 
-    patch.setattr(verdicts, "_reported_ends", ends)
-    patch.setattr(verdicts, "settle", settle)
-    patch.setattr(verdicts, "_finish_plain", lambda *_: False)
+    patch.setattr(reports, "_reported_ends", ends)
+    patch.setattr(reports, "record_ends", settle)
+    patch.setattr(reports, "_record_plain_successes", lambda *_: False)
 
 
 @mutant("P3")
@@ -194,21 +194,21 @@ def lost_is_guessed_to_be_done(patch: Patch) -> None:
         del outcome
         return original(core, row, why, present, False, O_SUCCEEDED)
 
-    patch.setattr(leases, "lose", lose)
-    patch.setattr(exchange, "lose", lose)
+    for module in (leases, census, pilot_end):
+        patch.setattr(module, "lose", lose)
 
 
 @mutant("P1")
 def a_success_counts_twice(patch: Patch) -> None:
     """A second success of the same generation is taken for the result, too."""
-    original = verdicts._end
+    original = verdicts.judge
 
-    def end(core: Any, row: int, outcome: int, *rest: Any, **more: Any) -> Any:
-        made = original(core, row, outcome, *rest, **more)
-        made.decides = made.decides or (outcome == O_SUCCEEDED and made.verdict == SUCCEEDED)
-        return made
+    def judge(core: Any, row: int, end: Any, died: bool) -> None:
+        original(core, row, end, died)
+        end.decides = end.decides or (end.outcome == O_SUCCEEDED and end.verdict == SUCCEEDED)
 
-    patch.setattr(verdicts, "_end", end)
+    for module in (verdicts, reports):
+        patch.setattr(module, "judge", judge)
 
 
 @mutant("books")
@@ -230,14 +230,15 @@ def a_duplicate_epoch_is_a_stranger(patch: Patch) -> None:
 
 @mutant("cost")
 def returned_counts_as_failed(patch: Patch) -> None:
-    original = verdicts._end
+    original = verdicts.judge
 
-    def end(core: Any, row: int, outcome: int, *rest: Any, **more: Any) -> Any:
-        made = original(core, row, O_FAILED if outcome == O_RETURNED else outcome, *rest, **more)
-        made.outcome = outcome
-        return made
+    def judge(core: Any, row: int, end: Any, died: bool) -> None:
+        outcome, end.outcome = end.outcome, O_FAILED if end.outcome == O_RETURNED else end.outcome
+        original(core, row, end, died)
+        end.outcome = outcome
 
-    patch.setattr(verdicts, "_end", end)
+    for module in (verdicts, reports):
+        patch.setattr(module, "judge", judge)
 
 
 # --- waiting for ever --------------------------------------------------------------------------------------------
@@ -245,7 +246,7 @@ def returned_counts_as_failed(patch: Patch) -> None:
 
 @mutant("P4")
 def a_grant_is_not_sent_again(patch: Patch) -> None:
-    patch.setattr(exchange, "_unacknowledged", lambda *_: [])
+    patch.setattr(reply, "_unacknowledged", lambda *_: [])
 
 
 @mutant("P4")
@@ -267,7 +268,8 @@ def a_host_that_has_waited_is_forgotten(patch: Patch) -> None:
 
 @mutant("P4")
 def nobody_cancels_what_is_stranded(patch: Patch) -> None:
-    patch.setattr(verdicts, "_maybe_strand", lambda *_, **__: None)
+    for module in (verdicts, reports):
+        patch.setattr(module, "cancel_if_stranded", lambda *_, **__: None)
 
 
 @mutant("books")
@@ -431,7 +433,7 @@ def _ends_with_its_pilot(patch: Patch, when: Callable[[str], bool]) -> None:
         if when(why) and intent is not None and intent.pilot == pilot.number:
             intents.end_intents(core, core.state.sites[intent.site], [intent], why)
 
-    patch.setattr(exchange, "pilot_left", pilot_left)
+    patch.setattr(pilot_end, "pilot_left", pilot_left)
 
 
 @mutant("P6", crowded_plan("requeued"))

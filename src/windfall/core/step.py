@@ -14,7 +14,7 @@ import msgspec
 from windfall.core.apply.table import HANDLERS as FOLDED, apply
 from windfall.core.config import Config
 from windfall.core.decide.data import lost_copies
-from windfall.core.decide.exchange import exchange, leases
+from windfall.core.decide.exchange import enrol, exchange, leases, pilot_end, reply
 from windfall.core.decide.grant import batches, fail_over as failover, fair_share, nearest_data
 from windfall.core.decide.grant.steal import recall_from_host, steal_for
 from windfall.core.decide.grant.wake import feed_hosts, feed_late, feed_parked
@@ -82,7 +82,7 @@ class Core:
         for bag in state.bags.values():
             batches.arm(turn, bag)
             failover.resume(turn, bag)
-        exchange.resume(turn)
+        enrol.resume(turn)
         hosts.resume(turn)
         site_session.resume(turn)
         bags.watch_month(turn)
@@ -121,7 +121,7 @@ def _finish(turn: Turn) -> None:
         _provision(turn)
     if state.pilots_with_news:
         for number in list(state.pilots_with_news):
-            exchange.nudge(turn, state.pilots[number])
+            reply.answer_waiting(turn, state.pilots[number])
         state.pilots_with_news.clear()
         _provision(turn)
     if state.unended and not grants.ageing_timer:
@@ -155,7 +155,7 @@ def _provision(turn: Turn) -> None:
 
 
 _TIMERS: dict[str, Callable[[Turn, Any], None]] = {
-    "lease": leases.lease_due, "park": leases.park_due, "forget": leases.forget_due,
+    "lease": leases.lease_due, "park": reply.request_due, "forget": pilot_end.forget_due,
     "tend": site_session.tend_due, "wall": site_session.wall_due, "provision": reconcile.provision_due,
     "batch": batches.patience_over,
     "look": nearest_data.look_due, "watch": site_watch.watch_due,
@@ -185,11 +185,11 @@ _HANDLERS: dict[type, Callable[[Turn, Any], None]] = {
     e.SetWeight: bags.set_weight,
     e.IssueToken: bags.issue_token,
     e.RevokeToken: bags.revoke_token,
-    e.Enrol: exchange.enrol,
+    e.Enrol: enrol.enrol,
     e.Exchange: exchange.exchange,
-    e.Gone: exchange.gone,
-    e.Drain: exchange.drain,
-    e.DropRequest: exchange.drop_connection,
+    e.Gone: pilot_end.gone,
+    e.Drain: pilot_end.drain,
+    e.DropRequest: reply.drop_connection,
     e.SiteReport: site_session.tend,
     e.KnowLink: lost_copies.know_link,
     e.LosePlace: lost_copies.lose_place,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.core.conftest import Bench, shape
-from windfall.core.decide.exchange import verdicts
+from windfall.core.decide.exchange import stranded
 from windfall.core.messages import events as e, facts as f
 from windfall.core.messages.lifecycle import CANCELLED, READY, SUCCEEDED, TASK_STATES, WAITING
 from windfall.core.state.columns import CHUNK
@@ -179,8 +179,8 @@ def test_after_a_failure_what_failed_before_is_not_walked_from_again(
 ) -> None:
     """Each of a hundred thousand failures would cost more than the one before it."""
     fronts: list[int] = []
-    walk = verdicts._stranded_tasks
-    monkeypatch.setattr(verdicts, "_stranded_tasks", lambda graph, states, front: (
+    walk = stranded.stranded_tasks
+    monkeypatch.setattr(stranded, "stranded_tasks", lambda graph, states, front: (
         fronts.extend(front), walk(graph, states, front))[1])
     pairs = np.array([(task, 30 + task) for task in range(30)], "<i4").tobytes()
     bag, pilot = bench.submit(shape(30, retries=0), shape(30), edges=pairs), bench.pilot(cores=30)

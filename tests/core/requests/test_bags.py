@@ -9,9 +9,9 @@ import pytest
 
 from tests.core.conftest import Bench, answers, shape
 from windfall.core.apply import bags
-from windfall.core.decide.exchange.verdicts import runs_where
 from windfall.core.decide.requests import bags as control
 from windfall.core.messages import effects as x, events as e, facts as f
+from windfall.core.messages.runs import runs_where
 from windfall.core.read.explain import explain
 from windfall.core.state.columns import ROW_MASK
 from windfall.store import codec

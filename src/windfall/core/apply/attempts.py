@@ -13,6 +13,7 @@ from windfall.core.messages.lifecycle import (
     FREE,
     GRANTED,
     LOST,
+    NO_HOST_FAULT,
     O_FAILED,
     O_LOST,
     O_SUCCEEDED,
@@ -48,7 +49,6 @@ from windfall.core.state.moves import ATTEMPTS, TASKS
 from windfall.core.state.world import BagState, State, TargetState, TaskClass
 from windfall.model.policies.replica_caps import COST
 
-BLAMELESS = ("time", "memory")  # failures that are no host's fault
 MEAN_WEIGHT = 0.2  # of the newest report in a class's mean duration
 AVERAGED = 12  # successes in one report beyond which a mean learns their average, as one sample
 SHORTER = 0.75  # of what tasks were thought to take, below which those are late that were not expected to be
@@ -392,7 +392,7 @@ def _note_host(state: State, bag: BagState, fact: f.Ended, end: f.End) -> None:
     bad = is_bad(state.hosts, row)
     if end.outcome == O_SUCCEEDED:
         quarantine.learn_successes(state, bag, row, 1, [end.wall], fact.at)
-    elif end.outcome == O_FAILED and end.why not in BLAMELESS:
+    elif end.outcome == O_FAILED and end.why not in NO_HOST_FAULT:
         quarantine.learn_failure(state, bag, row, fact.at)
     elif end.outcome == O_LOST:
         quarantine.learn_loss(state, row, fact.at)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from windfall.core.decide.exchange.verdicts import runs_of
 from windfall.core.messages import events as e, facts as f
+from windfall.core.messages.runs import runs_of
 from windfall.core.state.bag_data import HOME, OUTSIDE
 from windfall.core.state.copies import at_place, missing
 from windfall.core.state.world import BagState

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from windfall.core.decide.exchange.exchange import answer_parked, end_pilot, watch_lease
-from windfall.core.decide.exchange.verdicts import lose, settle
+from windfall.core.decide.exchange.pilot_end import end_pilot
+from windfall.core.decide.exchange.verdicts import lose, record_ends
 from windfall.core.decide.grant import nearest_data
 from windfall.core.decide.provision.site_session import salvaging
 from windfall.core.messages import facts as f
@@ -19,8 +19,18 @@ from windfall.core.messages.lifecycle import GONE, GRANTED, STARTED
 from windfall.core.state.world import PilotState
 from windfall.core.turn import Turn
 
+LATE = 256  # part of its time by which a lease may be found expired late
+
+
+def watch_lease(turn: Turn, pilot: PilotState) -> None:
+    """Set the timer of a pilot's lease; round it up to 1/256 of a lease, so that one step handles many."""
+    patience = turn.config.lease + turn.config.margin
+    at = pilot.heard + patience
+    turn.timers.add(at + -at % (patience // LATE or 1), "lease", pilot.number)
+
 
 def lease_due(turn: Turn, number: int) -> None:
+    """Give up what a silent pilot cannot start any more, or cannot be running; end a pilot that is silent for long."""
     pilot = turn.state.pilots.get(number)
     if pilot is None or pilot.state == GONE:
         return
@@ -34,17 +44,18 @@ def lease_due(turn: Turn, number: int) -> None:
     pilot.lease_expired = True
     nearest_data.not_expected(turn, pilot)
     if pilot.attempts_held:
-        settle(turn, pilot.number, _expired(turn, pilot))
-    if turn.now >= pilot.heard + turn.config.silence and not _awaited(turn, pilot):
+        record_ends(turn, pilot.number, _expired(turn, pilot))
+    if turn.now >= pilot.heard + turn.config.silence and not _holds_attempts(turn, pilot):
         end_pilot(turn, pilot, "silent", clean=False)
     else:
         turn.timers.add(turn.now + patience, "lease", number)
 
 
 def _expired(turn: Turn, pilot: PilotState) -> Iterator[f.End]:
+    """Yield the ends of the attempts that are given up now."""
     attempts = turn.state.attempts
     for row in attempts.of_pilot(pilot.number).tolist():
-        if turn.state.bags[attempts.task[row] >> 32].external:
+        if turn.state.bag_of(row).external:
             continue
         state = attempts.state[row]
         if state == GRANTED:
@@ -53,14 +64,15 @@ def _expired(turn: Turn, pilot: PilotState) -> Iterator[f.End]:
             yield lose(turn, row, "silence", present=False, stays=True)
 
 
-def _awaited(turn: Turn, pilot: PilotState) -> bool:
-    """Is anything it holds still wanted?"""
+def _holds_attempts(turn: Turn, pilot: PilotState) -> bool:
+    """Does the pilot hold an attempt that has not been given up?"""
     attempts = turn.state.attempts
     rows = attempts.of_pilot(pilot.number).tolist() if pilot.attempts_held else []
     return any(attempts.state[row] in (GRANTED, STARTED) for row in rows)
 
 
 def _given_up(turn: Turn, pilot: PilotState, row: int) -> bool:
+    """Is the time over in which a started attempt of a silent pilot could still be running?"""
     limit = turn.state.classes[turn.state.attempts.cls[row]].limit
     wait = turn.config.lease + turn.config.margin
     if limit and turn.now > turn.state.attempts.started[row] + limit + wait:
@@ -68,29 +80,3 @@ def _given_up(turn: Turn, pilot: PilotState, row: int) -> bool:
     if pilot.ends and turn.now > pilot.ends + wait:
         return True
     return not limit and not pilot.ends and turn.now > pilot.heard + turn.config.silence
-
-
-def park_due(turn: Turn, number: int) -> None:
-    pilot = turn.state.pilots.get(number)
-    if pilot is None or not pilot.request_timer or turn.now < pilot.request_timer:
-        return  # an earlier alarm took the place of this one
-    pilot.request_timer = 0
-    if pilot.waiting_request is None:
-        return
-    if pilot.waiting_request.until <= turn.now:
-        answer_parked(turn, pilot)
-    else:
-        pilot.request_timer = pilot.waiting_request.until
-        turn.timers.add(pilot.request_timer, "park", number)
-
-
-def forget_due(turn: Turn, number: int) -> None:
-    """Long gone: forgotten, unless an attempt of its own may still bring a result."""
-    pilot = turn.state.pilots.get(number)
-    if pilot is None:
-        return
-    if pilot.waiting_request is None and not len(turn.state.attempts.of_pilot(number)):
-        turn.emit(f.PilotsForgotten(turn.now, [number]))
-        nearest_data.not_expected(turn, pilot)
-    else:
-        turn.timers.add(turn.now + turn.config.forget, "forget", number)

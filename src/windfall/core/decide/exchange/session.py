@@ -1,4 +1,4 @@
-"""What the exchange with pilots keeps from one step to the next; volatile."""
+"""The exchange's memory from one step to the next; volatile."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from itertools import chain, islice
 
 import numpy as np
 
-from windfall.core.decide.exchange.exchange import nudge
+from windfall.core.decide.exchange.reply import answer_waiting
 from windfall.core.decide.grant.amount import FULL, NONE, units_for
 from windfall.core.decide.grant.draft import GrantDraft, Recipient, recipient_of
 from windfall.core.decide.grant.eligibility import first_failing
@@ -40,7 +40,7 @@ def steal_for(turn: Turn, pilot: PilotState, want: int) -> None:
         if donor is not pilot and donor.state == LIVE and not donor.recalling:
             _recall(turn, donor, _draft_for(turn, pilot, want))
             if donor.recalling:
-                nudge(turn, donor)
+                answer_waiting(turn, donor)
                 return
 
 
@@ -122,7 +122,7 @@ def recall_from_host(turn: Turn, row: int) -> None:
             if all(attempts.state[each] == GRANTED for each in rows):
                 pilot.recalling.update((attempts.number[each], False) for each in rows)
         if pilot.recalling:
-            nudge(turn, pilot)
+            answer_waiting(turn, pilot)
 
 
 def _newest_first(turn: Turn, pilot: PilotState) -> Iterable[list[int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windfall.core.decide.exchange.exchange import answer_parked
+from windfall.core.decide.exchange.reply import answer_waiting
 from windfall.core.decide.grant.grant import grant
 from windfall.core.decide.replicas.candidates import any_late, hosts_running_all_late
 from windfall.core.decide.replicas.tail import reliable_hosts_first
@@ -54,7 +54,7 @@ def feed_hosts(turn: Turn) -> None:
             if in_vain.get(like, 0) >= (MOST_THERE if left is not None else 1):
                 continue
             if grant(turn, pilot, pilot.waiting_request.want, left, prefetch_allowed=False):
-                answer_parked(turn, pilot)
+                answer_waiting(turn, pilot)
             else:
                 in_vain[like] = in_vain.get(like, 0) + 1
 
@@ -97,7 +97,7 @@ def _feed_class(turn: Turn, pc: PilotClass, numbers: list[int], only_late: bool 
             continue
         park = pilot.waiting_request
         if park is not None and grant(turn, pilot, park.want, park.time_left(turn.now), ahead):
-            answer_parked(turn, pilot)
+            answer_waiting(turn, pilot)
         elif pc.no_match_at_version == turn.state.version:
             break
         elif only_late or not turn.state.ready or (turn.state.ready_with_expressions and not turn.grants.orders.steady):

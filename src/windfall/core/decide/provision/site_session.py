@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from windfall.core.decide.exchange.exchange import end_pilot
+from windfall.core.decide.exchange.pilot_end import end_pilot
 from windfall.core.decide.provision.intents import end_intents, hold_off, left_in_vain, watch_wall
 from windfall.core.decide.provision.site_watch import listed as listed_again
 from windfall.core.messages import effects as x, events as e, facts as f

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windfall.core.decide.data.lost_copies import rerun_makers
-from windfall.core.decide.exchange.verdicts import cancel_stranded, runs_of, runs_where
+from windfall.core.decide.exchange.stranded import cancel_stranded
 from windfall.core.decide.grant import batches, fair_share
 from windfall.core.decide.grant.nearest_data import wrong_parameter
 from windfall.core.decide.grant.order import prospects, wrong_policy
@@ -17,6 +17,7 @@ from windfall.core.decide.replicas import by_deadline
 from windfall.core.decide.replicas.candidates import NONE, PRESETS
 from windfall.core.messages import events as e, facts as f
 from windfall.core.messages.lifecycle import FIRST_FINAL, GRANTED, READY, SUCCEEDED, WAITING
+from windfall.core.messages.runs import runs_of, runs_where
 from windfall.core.state import accounts, chains
 from windfall.core.state.bag_data import wrong_with
 from windfall.core.state.classes import append_key, digest, part_body, spans, submission_key, target_done

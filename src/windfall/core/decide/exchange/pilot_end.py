@@ -1,0 +1,83 @@
+"""The end of a pilot: its goodbye, evidence that it is dead, or silence; and draining, which precedes a goodbye."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from windfall.core.decide.exchange.reply import answer_waiting
+from windfall.core.decide.exchange.verdicts import lose, record_ends
+from windfall.core.decide.grant import nearest_data
+from windfall.core.decide.provision.intents import pilot_left
+from windfall.core.messages import events as e, facts as f
+from windfall.core.messages.lifecycle import GONE, GRANTED, LIVE, LOST, O_LOST, O_RETURNED, STARTED
+from windfall.core.state.chains import chain_key, is_blocked
+from windfall.core.state.world import PilotState
+from windfall.core.turn import Turn
+
+NOT_A_DEATH = ("silent", "requeued", "stopped")  # ends of pilots that cast no suspicion on the tasks they ran
+
+
+def gone(turn: Turn, event: e.Gone) -> None:
+    """End a pilot on evidence that its processes are dead."""
+    pilot = turn.state.pilots.get(event.pilot)
+    if pilot is not None:
+        end_pilot(turn, pilot, event.why, clean=False)
+    turn.done(event)
+
+
+def drain(turn: Turn, event: e.Drain) -> None:
+    """Let a pilot finish what it runs, and take nothing new."""
+    pilot = turn.state.pilots.get(event.pilot)
+    if pilot is not None and pilot.state == LIVE:
+        turn.emit(f.PilotDraining(turn.now, pilot.number))
+        nearest_data.stir(turn)
+        answer_waiting(turn, pilot)
+    turn.done(event)
+
+
+def end_pilot(turn: Turn, pilot: PilotState, why: str, *, clean: bool) -> None:
+    """End a pilot, and with it the attempts that it holds; a clean end is one that the pilot itself has announced."""
+    if pilot.state == GONE:
+        return
+    record_ends(turn, pilot.number, _left_behind(turn, pilot, why, clean))
+    turn.emit(f.PilotEnded(turn.now, pilot.number, why, clean))
+    pilot_left(turn, pilot, why)
+    if not clean:
+        nearest_data.not_expected(turn, pilot)
+    turn.grants.orders.forget(pilot.number)
+    turn.exchange.pilots_alive -= 1
+    turn.timers.add(turn.now + turn.config.forget, "forget", pilot.number)
+    answer_waiting(turn, pilot)
+
+
+def _left_behind(turn: Turn, pilot: PilotState, why: str, clean: bool) -> Iterator[f.End]:
+    """Yield the ends of the attempts that a pilot held, and say which of them may have been running when it died.
+
+    A pilot starts what it is granted in order, so its first attempts may have been running.  How far it had come with
+    a batch nobody knows: all tasks of the batch are suspects, and go alone from now on (`state/chains.py`).  Silence
+    is no death: neither a laptop that is closed nor a site that takes its hosts back puts a task under suspicion.
+    """
+    attempts = turn.state.attempts
+    outcome = O_RETURNED if clean else O_LOST
+    places: dict[tuple[int, int], int] = {}
+    for row in attempts.of_pilot(pilot.number).tolist():
+        state = attempts.state[row]
+        place = places.setdefault(chain_key(turn.state, row), len(places))
+        present = not clean and why not in NOT_A_DEATH and (state == STARTED or place < pilot.cores)
+        present = present and not is_blocked(turn.state, row)
+        if state in (GRANTED, STARTED):
+            yield lose(turn, row, why, present=present, stays=not clean, outcome=outcome)
+        elif state == LOST and present:
+            yield lose(turn, row, why, present=True, stays=True)
+
+
+def forget_due(turn: Turn, number: int) -> None:
+    """Forget a pilot that is long gone, unless an attempt of its own may still bring a result."""
+    pilot = turn.state.pilots.get(number)
+    if pilot is None:
+        return
+    if pilot.waiting_request is None and not len(turn.state.attempts.of_pilot(number)):
+        turn.emit(f.PilotsForgotten(turn.now, [number]))
+        nearest_data.not_expected(turn, pilot)
+    else:
+        turn.timers.add(turn.now + turn.config.forget, "forget", number)

@@ -1,0 +1,257 @@
+"""Reports: ends of attempts as pilots tell them, and what the server makes of them.
+
+Rules
+  * What an attempt saved before it was ended early is there for the next one (Y15); a success, a bad exit or a task
+    that names no checkpoint files leaves nothing behind.
+  * Times are a pilot's word: an impossible one is brought between the grant and now, with a lease to spare.
+  * A report of an attempt that was not granted to this pilot, or that has ended before, is ignored.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from binascii import Error as Base64Error
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windfall.core.decide.data.lost_copies import doubt_sources
+from windfall.core.decide.exchange.stranded import cancel_if_stranded
+from windfall.core.decide.exchange.verdicts import end_of, judge, record_ends
+from windfall.core.decide.hosts import quarantine
+from windfall.core.messages import facts as f
+from windfall.core.messages.events import Report
+from windfall.core.messages.lifecycle import (
+    ACTIVE,
+    GRANTED,
+    NO_HOST_FAULT,
+    O_FAILED,
+    O_LOST,
+    O_RETURNED,
+    O_SUCCEEDED,
+    OUTCOME_CODE,
+    STARTED,
+)
+from windfall.core.state import accounts
+from windfall.core.state.columns import FEW, ROW_MASK, TASK_MASK
+from windfall.core.state.world import PilotState
+from windfall.core.turn import Turn
+
+
+def take_reports(turn: Turn, pilot: PilotState, reports: list[Report]) -> None:
+    """Journal what a pilot reports: plain successes together, in columns; otherwise each report is judged on its own.
+
+    Failures may mark the pilot's host, and inputs that could not be fetched the copies they were to come from."""
+    not_fetched = _not_fetched(turn, pilot, reports) if turn.state.transfers_of else []
+    if not _record_plain_successes(turn, pilot, reports):
+        record_ends(turn, pilot.number, _reported_ends(turn, pilot, reports))
+    if not_fetched:
+        doubt_sources(turn, not_fetched)
+    if turn.hosts.failures_in_report:
+        quarantine.note_failures(turn, pilot)
+    elif turn.state.quarantined and turn.state.hosts.success[pilot.row] == turn.now:
+        quarantine.clear_strikes(turn, pilot)
+
+
+def _not_fetched(turn: Turn, pilot: PilotState, reports: list[Report]) -> list[tuple[int, f.Transfer]]:
+    """Return the transfers, each with its bag, of the attempts that failed because an input could not be fetched."""
+    attempts, failed = turn.state.attempts, []
+    for report in reports:
+        row = attempts.row(report.a) if report.why == "input" and report.o != "succeeded" else -1
+        if row >= 0 and attempts.pilot[row] == pilot.number:
+            failed += [(attempts.bag_of(row), transfer) for transfer in turn.state.transfers_of.get(report.a, ())]
+    return failed
+
+
+# --- plain successes ------------------------------------------------------------------------------------------------
+
+
+def _record_plain_successes(turn: Turn, pilot: PilotState, reports: list[Report]) -> bool:
+    """Journal the reports as one `Finished`, if all are successes of one class that nothing is special about."""
+    plain_tasks = _plain_tasks_of_many if len(reports) > FEW else _plain_tasks
+    tasks = plain_tasks(turn, pilot, reports)
+    if not tasks:
+        return False
+    state, attempts = turn.state, turn.state.attempts
+    rows = [r.a & ROW_MASK for r in reports]
+    cls = state.classes[attempts.cls[rows[0]]]
+    bag = state.bags[cls.bag]
+    if bag.targets[cls.target].shape.outputs and not all(r.files for r in reports):
+        return False
+    turn.emit(_finished(turn, pilot, reports, rows, tasks))
+    cancel_if_stranded(turn, bag, cls.target, [])
+    return True
+
+
+def _finished(turn: Turn, pilot: PilotState, reports: list[Report], rows: list[int], tasks: list[int]) -> f.Finished:
+    attempts, now = turn.state.attempts, turn.now
+    latest = now + turn.config.lease
+    granted_at = attempts.granted
+    granted = [granted_at[row] for row in rows]
+    details: dict[int, f.Detail] = {}
+    left: dict[int, tuple[int, int]] = {}
+    walls, starts = [], []
+    for i, r in enumerate(reports):
+        at, wall, start = granted[i], r.wall, r.t0
+        walls.append(wall if wall + at <= latest else latest - at)
+        starts.append(_start(start, at, now) if start else 0)
+        if (detail := detail_of(r)) is not None:
+            details[i] = detail
+        if r.left is not None and (kept := _left_in_place(r)) is not None:
+            left[i] = kept
+    return f.Finished(
+        now, pilot.number, attempts.bag_of(rows[0]), [r.a for r in reports], tasks, granted=granted, walls=walls,
+        cpus=[r.cpu for r in reports], rss=[r.rss for r in reports], details=details, starts=starts, left_in_place=left,
+    )
+
+
+def _plain_tasks(turn: Turn, pilot: PilotState, reports: list[Report]) -> list[int]:
+    """Return the reports' tasks if each report is plain: its task's first success, by its only attempt, and all of one
+    class.  Otherwise return []."""
+    state, number = turn.state, pilot.number
+    attempts = state.attempts
+    first = reports[0].a & ROW_MASK
+    cls = attempts.cls[first] if first < attempts.rows else 0
+    if cls not in state.classes:
+        return []
+    t = state.bags[state.classes[cls].bag].tasks
+    rows, states, live, flags, tasks = attempts.rows, t.state, t.live, t.flags, []
+    for r in reports:
+        attempt = r.a
+        row = attempt & ROW_MASK
+        if row >= rows or attempts.number[row] != attempt or attempts.cls[row] != cls or r.o != "succeeded":
+            return []
+        if attempts.pilot[row] != number or not GRANTED <= attempts.state[row] <= STARTED:
+            return []
+        task = attempts.task[row] & TASK_MASK
+        if states[task] != ACTIVE or live[task] != 1 or flags[task]:
+            return []
+        if t.generation[task] != attempts.generation[row]:
+            return []
+        tasks.append(task)
+    return tasks if len(tasks) == 1 or len(dict.fromkeys(tasks)) == len(tasks) else []
+
+
+def _plain_tasks_of_many(turn: Turn, pilot: PilotState, reports: list[Report]) -> list[int]:
+    """Do the same as `_plain_tasks` by arrays, which is faster from `FEW` reports on."""
+    for r in reports:
+        if r.o != "succeeded":
+            return []
+    attempts = turn.state.attempts
+    numbers = np.array([r.a for r in reports], dtype=np.int64)
+    rows = numbers & ROW_MASK
+    if int(rows.max()) >= attempts.rows:
+        return []
+    cls = attempts.np_cls[rows]
+    known = turn.state.classes.get(int(cls[0]))
+    if known is None:
+        return []
+    states, t = attempts.np_state[rows], turn.state.bags[known.bag].tasks
+    tasks: NDArray[np.int64] = attempts.tasks_of(rows)
+    plain = (
+        (cls == cls[0]).all()
+        and (attempts.np_number[rows] == numbers).all()
+        and (attempts.np_pilot[rows] == pilot.number).all()
+        and ((states == GRANTED) | (states == STARTED)).all()
+        and (t.np_state[tasks] == ACTIVE).all()
+        and (t.np_live[tasks] == 1).all()
+        and not t.np_flags[tasks].any()
+        and (t.np_generation[tasks] == attempts.np_generation[rows]).all()
+        and len(np.unique(rows)) == len(rows)
+    )
+    return tasks.tolist() if plain else []
+
+
+# --- each report on its own -----------------------------------------------------------------------------------------
+
+
+def _reported_ends(turn: Turn, pilot: PilotState, reports: list[Report]) -> Iterator[f.End]:
+    attempts, number = turn.state.attempts, pilot.number
+    reported: dict[int, None] = {}
+    for report in reports:
+        attempt = report.a
+        row = attempts.row(attempt)
+        if row >= 0 and attempts.pilot[row] == number and attempt not in reported:
+            reported[attempt] = None
+            yield end_by_report(turn, row, report)
+
+
+def end_by_report(turn: Turn, row: int, report: Report) -> f.End:
+    """Return the end that a report makes of an attempt, judged."""
+    outcome = OUTCOME_CODE.get(report.o, O_FAILED)
+    if outcome == O_LOST:  # a pilot cannot lose what it reports
+        outcome = O_RETURNED
+    if outcome == O_SUCCEEDED and not report.files and _needs_files(turn, row):
+        outcome, report.why = O_FAILED, "output"
+        report.note = "; ".join(filter(None, [report.note, "its outputs never arrived"]))
+    granted = turn.state.attempts.granted[row]
+    end = end_of(turn, row, outcome, report.why)
+    end.wall, end.cpu, end.rss = min(report.wall, turn.now - granted + turn.config.lease), report.cpu, report.rss
+    end.start, end.left_in_place = _start(report.t0, granted, turn.now), _left_in_place(report)
+    end.detail = detail_of(report, saves=bool(report.saved) and _saves(turn, row, outcome, report.why))
+    # "gone": the part of the pilot that ran it died.  Count that against every task it ran; otherwise a task that
+    # kills its pilot is retried without end.
+    judge(turn, row, end, died=outcome == O_RETURNED and report.why == "gone")
+    if outcome == O_FAILED and report.why not in NO_HOST_FAULT:
+        attempts = turn.state.attempts
+        turn.hosts.failures_in_report.append((turn.state.classes[attempts.cls[row]], attempts.grant[row], end.wall))
+    end.charged = accounts.charge(turn.state, row, end.wall)
+    return end
+
+
+def _needs_files(turn: Turn, row: int) -> bool:
+    """Are there outputs that a success must have brought?"""
+    cls = turn.state.classes[turn.state.attempts.cls[row]]
+    bag = turn.state.bags.get(cls.bag)
+    return bag is not None and bag.targets[cls.target].shape.outputs
+
+
+def _saves(turn: Turn, row: int, outcome: int, why: str) -> bool:
+    """Are the checkpoint files of this attempt good for the next one?
+
+    They are if it was ended early, by the server or by its limit; after a bad exit nobody knows.
+    """
+    early = outcome == O_RETURNED or (outcome == O_FAILED and why == "time")
+    bag, task = turn.state.bag_of(row), turn.state.attempts.task_of(row)
+    shape = bag.targets[bag.target_of(task)].shape
+    return early and shape.checkpoint and bag.tasks.generation[task] == turn.state.attempts.generation[row]
+
+
+# --- what a report says ---------------------------------------------------------------------------------------------
+
+
+def detail_of(r: Report, saves: bool = False) -> f.Detail | None:
+    """Return the part of a report that most reports do not have, or None.
+
+    `saves` says that the checkpoint files it names are kept for the next attempt.
+    """
+    saved = r.saved if saves else []
+    if not any((r.out, r.err, r.out64, r.err64, r.files, r.value, r.note, r.exit, r.signal, r.out_size, r.err_size,
+                r.values, saved, r.scratch)):
+        return None
+    return f.Detail(
+        r.exit, r.signal, _bytes(r.out, r.out64), _bytes(r.err, r.err64), out_size=r.out_size, err_size=r.err_size,
+        files=r.files, value=r.value, note=r.note, values=r.values, saved=saved, scratch=r.scratch,
+    )
+
+
+def _bytes(text: str, encoded: str) -> bytes:
+    if not encoded:
+        return text.encode("utf-8", "surrogatepass")
+    try:
+        return b64decode(encoded, validate=True)
+    except (Base64Error, ValueError):
+        return b""
+
+
+def _left_in_place(r: Report) -> tuple[int, int] | None:
+    """Return the bytes and files that the report says were left in place, if that can be true."""
+    if r.left is None or not (0 <= r.left[0] < 1 << 60 and 0 <= r.left[1] < 1 << 31):
+        return None
+    return r.left
+
+
+def _start(reported: int, granted: int, now: int) -> int:
+    """Bring a start by the pilot's clock, which may be wrong, between the grant and now; 0 says that none is known."""
+    return min(max(reported, granted), now) if reported else 0
