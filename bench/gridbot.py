@@ -78,43 +78,45 @@ NAIVE: list[Change] = [
 SIZES = ("tasks", "hosts", "buffer", "grid", "volunteers", "cluster", "few", "left")
 
 
-def smaller(study: Any, part: float) -> Any:
-    return replace(study, **{name: round(part * getattr(study, name)) for name in SIZES if hasattr(study, name)})
+def smaller(calibration: Any, part: float) -> Any:
+    sizes = {name: round(part * getattr(calibration, name)) for name in SIZES if hasattr(calibration, name)}
+    return replace(calibration, **sizes)
 
 
-def of_r(study: replicas.Study, seeds: range) -> str:
-    rows = [[replicas.papers(seed, policy, study) for policy in replicas.POLICIES] for seed in seeds]
+def of_r(calibration: replicas.ReplicasCalibration, seeds: range) -> str:
+    rows = [[replicas.papers(seed, policy, calibration) for policy in replicas.POLICIES] for seed in seeds]
     means = [sum(run[at].turnaround for run in rows) / len(rows) for at in range(len(replicas.POLICIES))]
     return " | ".join([*(f"{mean:.1f}" for mean in means), f"{sum(map(replicas.in_order, rows))} of {len(rows)}"])
 
 
-def of_8(study: bags.Study, seeds: range) -> str:
-    runs = [bags.play(seed, study) for seed in seeds]
+def of_8(calibration: bags.FiveBagsCalibration, seeds: range) -> str:
+    runs = [bags.play(seed, calibration) for seed in seeds]
     cells = [f"{sum(getattr(run[at], name) for run in runs) / len(runs):.0f}"
              for at, name in ((0, "tail"), (1, "tail"), (2, "tail"), (2, "turnaround"), (3, "turnaround"), (3, "tail"),
                               (4, "tail"))]
     return " | ".join([*cells, ", ".join(str(sum(map(holds, runs))) for _, holds in bags.CLAIMS)])
 
 
-def of_9(study: several.Study, seeds: range) -> str:
-    runs = [several.play(seed, study) for seed in seeds]
+def of_9(calibration: several.FourBagsCalibration, seeds: range) -> str:
+    runs = [several.play(seed, calibration) for seed in seeds]
     cells = [f"{sum(run[at].turnaround for run in runs) / len(runs):.0f}, "
              f"{sum(run[at].replicas for run in runs) / len(runs):.0f} %" for at in range(4)]
     return " | ".join([*cells, ", ".join(str(sum(map(holds, runs))) for _, holds in several.CLAIMS)])
 
 
-def of_n(study: naive.Study, seeds: range) -> str:
-    hours = [[naive.turnaround(naive.play(seed, policies, study)) for seed in seeds] for policies in (False, True)]
+def of_n(calibration: naive.NaiveCalibration, seeds: range) -> str:
+    hours = [[naive.turnaround(naive.play(seed, policies, calibration)) for seed in seeds]
+             for policies in (False, True)]
     return f"{min(hours[0]):.0f} | {sum(hours[0]) / len(seeds):.0f} | {sum(hours[1]) / len(seeds):.1f}"
 
 
 STUDIES: dict[str, tuple[Any, list[Change], Callable[[Any, range], str], str]] = {
-    "g-r": (replicas.Study(), R, of_r,
+    "g-r": (replicas.ReplicasCalibration(), R, of_r,
             "pp, h | rr | pr | disabled/permissive | disabled/restrictive | in order"),
-    "g-8": (bags.Study(), EIGHT, of_8,
+    "g-8": (bags.FiveBagsCalibration(), EIGHT, of_8,
             "tail of B1, min | of B2 | of B3 | all of B3 | all of B4 | tail of B4 | of B5 | seeds in which each holds"),
-    "g-9": (several.Study(), NINE, of_9, "R1: min, replicas | R2 | R3 | R4 | seeds in which each holds"),
-    "g-n": (naive.Study(), NAIVE, of_n, "naive, the best, h | all | with policies"),
+    "g-9": (several.FourBagsCalibration(), NINE, of_9, "R1: min, replicas | R2 | R3 | R4 | seeds in which each holds"),
+    "g-n": (naive.NaiveCalibration(), NAIVE, of_n, "naive, the best, h | all | with policies"),
 }
 
 
@@ -125,12 +127,12 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=201)
     parser.add_argument("--part", type=float, default=0.1)
     options = parser.parse_args()
-    study, changes, row, head = STUDIES[options.study]
+    calibration, changes, row, head = STUDIES[options.calibration]
     seeds = range(options.first, options.first + options.seeds)
     print(f"| changed | {head} |\n|{'---|' * (2 + head.count('|'))}")
-    print(f"| nothing | {row(smaller(study, options.part), seeds)} |", flush=True)
+    print(f"| nothing | {row(smaller(calibration, options.part), seeds)} |", flush=True)
     for name, (field, value) in changes:
-        print(f"| {name} | {row(smaller(replace(study, **{field: value}), options.part), seeds)} |", flush=True)
+        print(f"| {name} | {row(smaller(replace(calibration, **{field: value}), options.part), seeds)} |", flush=True)
 
 
 if __name__ == "__main__":

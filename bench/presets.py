@@ -34,11 +34,11 @@ def of_pool(seed: int, preset: str) -> tuple[float, float]:
 
 
 def of_grids(part: float, scheduling: str) -> Play:
-    whole = replicas.Study()
-    study = replace(whole, tasks=round(whole.tasks * part), hosts=round(whole.hosts * part))
+    whole = replicas.ReplicasCalibration()
+    calibration = replace(whole, tasks=round(whole.tasks * part), hosts=round(whole.hosts * part))
 
     def play(seed: int, preset: str) -> tuple[float, float]:
-        row = replicas.ours(seed, replicas.Policy("disabled", scheduling, (0, 0, 0)), study, preset)
+        row = replicas.ours(seed, replicas.PaperPolicy("disabled", scheduling, (0, 0, 0)), calibration, preset)
         return row.turnaround * 60, row.waste
 
     return play
@@ -50,13 +50,13 @@ class Swarm(swarm_table.System):
     preset = "none"
     vain = 0  # attempts in the last round
 
-    def row(self, script: swarm_table.Script) -> swarm_table.Row:
+    def row(self, script: swarm_table.UserScript) -> swarm_table.SystemTimes:
         bags = self.world.server.core.state.bags.values()
         Swarm.vain = sum(bag.replicas_granted for bag in bags if bag.provision == "swarm") or Swarm.vain
         return super().row(script)
 
-    def work(self, study: swarm_table.Study, count: int, provision: str) -> Work:
-        work = super().work(study, count, provision)
+    def work(self, calibration: swarm_table.SwarmCalibration, count: int, provision: str) -> Work:
+        work = super().work(calibration, count, provision)
         work.replicate = self.preset if provision == "swarm" else "none"
         return work
 

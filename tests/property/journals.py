@@ -122,16 +122,16 @@ def play_large(replicate: str) -> Iterable[bytes]:
     return rows
 
 
-FEW_HOSTS = replicas.Study(tasks=1_500, hosts=150, buffer=750)
+FEW_HOSTS = replicas.ReplicasCalibration(tasks=1_500, hosts=150, buffer=750)
 # The papers' studies, each as small as still shows what it is about.
 STUDIES: dict[str, Callable[[], object]] = {
     "pool": lambda: condor.through(1, tasks=600, replicate="tail-safe"),
-    "tail-policies": lambda: naive.play(1, True, naive.Study(tasks=400, grid=25, volunteers=45)),
-    "five-bags": lambda: bags.play(1, bags.Study(tasks=150, grid=40, cluster=15)),
+    "tail-policies": lambda: naive.play(1, True, naive.NaiveCalibration(tasks=400, grid=25, volunteers=45)),
+    "five-bags": lambda: bags.play(1, bags.FiveBagsCalibration(tasks=150, grid=40, cluster=15)),
     "replica-queue": lambda: replicas.papers(1, replicas.POLICIES[1], FEW_HOSTS),
     "restrictive-replicas": lambda: replicas.ours(1, replicas.POLICIES[1], FEW_HOSTS),
     "permissive-replicas": lambda: replicas.ours(1, replicas.POLICIES[0], FEW_HOSTS),
-    "volunteers": lambda: several.play(1, several.Study(
+    "volunteers": lambda: several.play(1, several.FourBagsCalibration(
         tasks=400, grid=60, volunteers=60, buffer=400, few=110, left=30)),
     "three-servers": lambda: swarm_table.one_round(1),
     "copies-wan": lambda: trellis.play.__wrapped__(trellis.Case(trellis.WAN, "data-conscious", 8), 1),

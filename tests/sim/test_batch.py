@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 from windfall.errors import BadInput
 from windfall.sim.models import swf
 from windfall.sim.models.batch import BatchQueue
-from windfall.sim.models.swf import Job
+from windfall.sim.models.swf import LogJob
 from windfall.sim.replay import replay
 
 
@@ -28,7 +28,7 @@ def test_every_wait_of_a_published_easy_schedule(data: Path) -> None:
 
 JOBS = st.lists(
     st.builds(
-        lambda submit, run, procs, more: Job(0, float(submit), float(run), procs, float(run + more)),
+        lambda submit, run, procs, more: LogJob(0, float(submit), float(run), procs, float(run + more)),
         st.integers(0, 50), st.integers(1, 30), st.integers(1, 8), st.integers(0, 20),
     ),
     min_size=1, max_size=40,
@@ -36,7 +36,7 @@ JOBS = st.lists(
 
 
 @given(JOBS)
-def test_first_come_first_served_never_overtakes(jobs: list[Job]) -> None:
+def test_first_come_first_served_never_overtakes(jobs: list[LogJob]) -> None:
     waits = replay(jobs, 8, "fcfs").waits
     starts = [job.submit + wait for job, wait in zip(jobs, waits, strict=True)]
     assert starts == sorted(starts)
@@ -44,7 +44,7 @@ def test_first_come_first_served_never_overtakes(jobs: list[Job]) -> None:
 
 @settings(max_examples=200)
 @given(JOBS, st.sampled_from(["fcfs", "easy"]))
-def test_never_more_processors_than_there_are(jobs: list[Job], discipline: str) -> None:
+def test_never_more_processors_than_there_are(jobs: list[LogJob], discipline: str) -> None:
     waits = replay(jobs, 8, discipline).waits
     spans = [(job.submit + wait, job.submit + wait + job.run, job.procs) for job, wait in zip(jobs, waits, strict=True)]
     for begin, _, _ in spans:
@@ -110,4 +110,4 @@ def test_jobs_that_never_ran_are_left_out(tmp_path: Path) -> None:
     path = tmp_path / "log.swf"
     never, ran = "1 0 0 -1 4 -1 -1 4 60 -1 -1 0", "2 9 0 5 -1 -1 -1 4 -1 -1 -1 1"
     path.write_text(f"{never} -1 -1 -1 -1 -1 -1\n{ran} -1 -1 -1 -1 -1 -1\n")
-    assert swf.read(path) == [Job(2, 9.0, 5.0, 4, 5.0)]
+    assert swf.read(path) == [LogJob(2, 9.0, 5.0, 4, 5.0)]

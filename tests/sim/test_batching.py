@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from windfall.core.config import Config
-from windfall.core.messages.facts import TargetShape
 from windfall.core.messages.lifecycle import SUCCEEDED
 from windfall.sim.models.pilot import Pilot
-from windfall.sim.world import Work, World
+from windfall.sim.world import Work, World, WorldRules, target_shape
 
 
 class Seen(World):
@@ -54,7 +53,7 @@ def test_batches_spare_the_server() -> None:
     """A server that is one queue, and tasks of a few seconds: sixteen of them cost it about as much as one."""
     ends, calls = [], []
     for batch in (0, 16):
-        world = World(service=350)
+        world = World(rules=WorldRules(service=350))
         world.site("here")
         world.pilots("here", 32, latency=150)
         world.submit(Work(1_024, lambda _task, _draw: 5_000, expect=5_000, batch=batch))
@@ -80,8 +79,8 @@ def test_stages_of_a_pipeline_run_on_one_pilot_one_after_the_other() -> None:
     world = Seen(7, watch=True)
     world.site("here")
     world.pilots("here", 4, cores=2, latency=30)
-    stages = [TargetShape(name, 40, [], 1, 0, 0, 0, 0, 0, 5_000, False, 9, 0, 0, previous_stage=behind)
-              for name, behind in (("a", -1), ("b", 0), ("c", 1))]
+    stages = [target_shape(name, 40, retries=9, previous_stage=previous)
+              for name, previous in (("a", -1), ("b", 0), ("c", 1))]
     world.submit(Work(120, _some, fails=0.1, targets=stages))
     world.run()
     bag = world.server.core.state.bags[1]

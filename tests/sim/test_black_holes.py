@@ -10,7 +10,7 @@ import pytest
 from windfall.core.config import Config
 from windfall.core.messages.lifecycle import FAILED, SUCCEEDED
 from windfall.sim.models.hosts import Host
-from windfall.sim.world import Place, Work, World
+from windfall.sim.world import PilotPlace, Work, World
 
 MINUTE = 60_000
 
@@ -42,7 +42,7 @@ def world_of(seed: int, hosts: int, *, holes: int = 0, cores: int = 1) -> World:
     world = World(seed, Config(idle=1 << 40))
     world.site("here")
     for number in range(hosts):
-        world._settle_in(Place("here", Host(hole=number < holes), cores))
+        world.add_host(PilotPlace("here", Host(hole=number < holes), cores))
     return world
 
 
@@ -96,9 +96,12 @@ def test_a_stretch_of_bad_tasks_is_no_hosts_fault(seed: int) -> None:
 
 
 def test_a_host_that_was_mended_is_released_on_probation() -> None:
-    world = world_of(1, 10, holes=1)
+    world, broken = World(1, Config(idle=1 << 40)), Host(hole=True)
+    world.site("here")
+    for host in (broken, *(Host() for _ in range(9))):
+        world.add_host(PilotPlace("here", host))
     world.submit(Work(3_000, ten_minutes, retries=3))
-    world.engine.at(120 * MINUTE, lambda: setattr(world._places["here-1"].host, "hole", False))
+    world.engine.at(120 * MINUTE, lambda: setattr(broken, "hole", False))
     world.run()
     assert ends(world) == (3_000, 0)
     last = judged(world)["here-1"][-2:]

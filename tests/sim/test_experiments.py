@@ -9,7 +9,7 @@ import pytest
 
 from windfall.cli.commands.studies import experiment
 from windfall.sim import experiments
-from windfall.sim.experiments.base import Cell, Experiment, Outcome
+from windfall.sim.experiments.base import Cell, Experiment, StudyResult
 
 MODULES = sorted({study.module for study in experiments.STUDIES.values() if study.here})
 
@@ -37,7 +37,8 @@ def test_a_cell_knows_what_is_asked_of_it(cell: Cell, asked: bool, holds: bool) 
 
 def test_cells_are_told_beside_the_papers(capsys: pytest.CaptureFixture[str]) -> None:
     cells = [Cell("makespan", 900, 945, "s", 810, 990), Cell("gain", 13.5, 9.0, "%", 9.5, 17.5), Cell("x", None, 3)]
-    experiment._tell(Experiment("t-0", "a title", "a paper", lambda _: Outcome(cells)), Outcome(cells, notes=["so"]))
+    study = Experiment("t-0", "a title", "a paper", lambda _: StudyResult(cells))
+    experiment._tell(study, StudyResult(cells, notes=["so"]))
     said = capsys.readouterr().out
     rows = [line.split() for line in said.splitlines()]
     assert ["makespan", "900", "945", "s", "+5.0%", "810", "…", "990", "yes"] in rows

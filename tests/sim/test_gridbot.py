@@ -21,16 +21,16 @@ def test_pilots_that_keep_their_slots_beat_jobs_that_queue_one_by_one() -> None:
 
 def test_a_pool_that_never_takes_a_slot_back_is_as_good_as_pilots() -> None:
     """So the difference is one of queuing anew for every job."""
-    study = replace(condor.Study(), kept=1.0, gap=0.01, startup=0.01, preempted=1e9, days=0.0)
-    plain, ours = condor.plain(3, study, 1_000)[-1], condor.ends(condor.through(3, study, 1_000))[-1]
+    calibration = replace(condor.CondorCalibration(), kept=1.0, gap=0.01, startup=0.01, preempted=1e9, days=0.0)
+    plain, ours = condor.plain(3, calibration, 1_000)[-1], condor.ends(condor.through(3, calibration, 1_000))[-1]
     assert 0.7 < plain / ours < 1.3
 
 
 def test_with_policies_a_bag_does_not_wait_for_the_volunteers_deadline() -> None:
     """g-n, a tenth of it: naive takes days, for what is lost runs again when three have passed."""
-    study = replace(naive.Study(), tasks=300, grid=17, volunteers=30)
-    assert naive.turnaround(naive.play(1, False, study)) > 72
-    assert naive.turnaround(naive.play(1, True, study)) < 16
+    calibration = replace(naive.NaiveCalibration(), tasks=300, grid=17, volunteers=30)
+    assert naive.turnaround(naive.play(1, False, calibration)) > 72
+    assert naive.turnaround(naive.play(1, True, calibration)) < 16
 
 
 def test_bags_are_done_in_the_order_of_their_rank_however_many_there_are() -> None:
@@ -45,12 +45,12 @@ def test_bags_are_done_in_the_order_of_their_rank_however_many_there_are() -> No
 
 def test_bundles_make_tails_longer_and_good_hosts_make_them_shorter() -> None:
     """g-8, a quarter of it."""
-    study = replace(bags.Study(), tasks=300, grid=75, cluster=25)
-    rows = bags.play(1, study)
+    calibration = replace(bags.FiveBagsCalibration(), tasks=300, grid=75, cluster=25)
+    rows = bags.play(1, calibration)
     assert [holds(rows) for _, holds in bags.CLAIMS] == [True] * 4
 
 
-SMALL = replace(replicas.Study(), tasks=1_200, hosts=120, buffer=600)
+SMALL = replace(replicas.ReplicasCalibration(), tasks=1_200, hosts=120, buffer=600)
 
 
 def test_replicas_that_queue_are_slower_and_more_than_those_that_do_not() -> None:
@@ -81,8 +81,8 @@ def test_where_nothing_is_replicated_or_kept_back_both_servers_do_the_same() -> 
 
 def test_a_bag_whose_tail_is_guessed_waits_for_volunteers_and_restrictive_rules_waste_less() -> None:
     """g-9, a fiftieth of it; that R1 is slower than R2 takes more jobs to show."""
-    study = replace(several.Study(), tasks=600, grid=60, volunteers=440, buffer=600, few=160, left=40)
-    rows = several.play(1, study)
+    calibration = replace(several.CALIBRATION, tasks=600, grid=60, volunteers=440, buffer=600, few=160, left=40)
+    rows = several.play(1, calibration)
     assert rows[1].turnaround >= rows[2].turnaround < rows[3].turnaround
     assert several.falls([row.replicas for row in rows[1:]]) and several.falls([row.waste for row in rows[1:]])
     assert [row.began for row in rows] == sorted(row.began for row in rows)

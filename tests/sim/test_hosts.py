@@ -15,7 +15,7 @@ from windfall.sim.models import laws, load
 from windfall.sim.models.hosts import Availability, Host, Machines, stretched
 from windfall.sim.record import Record
 from windfall.sim.replay import replay
-from windfall.sim.world import Work, World
+from windfall.sim.world import Work, World, target_shape
 
 HOUR = 3_600_000
 
@@ -124,15 +124,12 @@ def test_a_black_hole_swallows_far_more_than_its_share_unless_it_is_held_back(mo
 
 def test_a_host_comes_back_after_it_had_nothing_to_do() -> None:
     """Two stages: while the one task of the first runs, the others leave; the second finds them again."""
-    from windfall.core.messages.facts import TargetShape
-
     world, record = World(1, Config(idle=60_000)), Record()
     record.attach(world.server)
     world.site("there")
     world.machines("there", Machines(4), random.Random(1))
-    shape = (1, 0, 0, 0, 0, 0, 5_000, False, 3, 0, 0)
-    first, second = TargetShape("main", 1, [], *shape), TargetShape("then", 8, [0], *shape)
-    world.submit(Work(9, lambda task, _draw: HOUR if task == 0 else 60_000, targets=[first, second]))
+    targets = [target_shape("main", 1), target_shape("then", 8, after=[0])]
+    world.submit(Work(9, lambda task, _draw: HOUR if task == 0 else 60_000, targets=targets))
     world.run()
     assert len(record.pilots) > 4 and world.engine.now < HOUR + 8 * 60_000
     assert len({record.pilots[attempt.pilot].host for attempt in record.attempts() if attempt.task}) == 4

@@ -16,7 +16,7 @@ from windfall.core.messages.lifecycle import SUCCEEDED
 from windfall.core.step import Core
 from windfall.sim.models.hosts import Host
 from windfall.sim.models.pilot import Pilot
-from windfall.sim.world import Place, Work, World
+from windfall.sim.world import PilotPlace, Work, World
 from windfall.store import codec
 
 MINUTE = 60_000
@@ -60,7 +60,7 @@ def test_fifty_bags_at_once_are_begun_and_end_in_the_order_of_their_ranks() -> N
         world.submit(Work(TASKS, a_while, policy={"rank": str(rank)}, name=f"r{rank}"),
                      lambda number, rank=rank: rank_of.__setitem__(number, rank))  # type: ignore[misc]
     for _ in range(50):
-        world._settle_in(Place("here", Host(), 8))
+        world.add_host(PilotPlace("here", Host(), 8))
     world.run()
     order = sorted(rank_of, key=lambda bag: -rank_of[bag])
     assert all(progress.begun[high] <= progress.begun[low] for high, low in pairwise(order))

@@ -11,8 +11,9 @@ from windfall.core.messages.lifecycle import SUCCEEDED
 from windfall.errors import BadInput
 from windfall.sim.engine import Engine
 from windfall.sim.models.network import Network
+from windfall.sim.models.placeholder import OthersTurns
 from windfall.sim.models.storage import Storage
-from windfall.sim.world import Work, World
+from windfall.sim.world import Work, World, target_shape
 
 
 def ends(network: Network, *transfers: tuple[int, int, int]) -> list[int]:
@@ -121,8 +122,7 @@ def test_data_conscious_selection_moves_less() -> None:
 @pytest.mark.parametrize("select", ["fcfs", "data-conscious"])
 def test_what_is_lost_with_a_disk_is_made_again(select: str) -> None:
     """The second stages wait for all of the first, so that much lies on the disks when they go."""
-    stages = [f.TargetShape(name, 13, after, 1, 0, 0, 0, 0, 2_000, 5_000, False, 3, 0, 0)
-              for name, after in (("first", []), ("second", [0]))]
+    stages = [target_shape("first", 13, expect=2_000), target_shape("second", 13, after=[0], expect=2_000)]
     made = world(select, targets=stages)
     for at, host in ((7_000, "here-1"), (11_000, "here-2"), (13_000, "here-3")):
         made.engine.at(at, made.lose_disk, "here", host)
@@ -142,6 +142,6 @@ def test_placeholders_take_turns_with_others() -> None:
     made = World(0, Config(idle=0, prefetch=0, park=3_600_000, lease=100 * 3_600_000), watch=True)
     made.site("here")
     made.submit(Work(3, lambda _task, _draw: 2_000, expect=2_000))
-    made.placeholders("here", 1, after_work=1_000, after_nothing=50)
+    made.placeholders("here", 1, OthersTurns(after_work=1_000, after_nothing=50))
     made.run()
     assert made.server.core.state.bags[1].ended == 2_000 + 1_000 + 2_000 + 1_000 + 2_000

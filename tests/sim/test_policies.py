@@ -11,7 +11,7 @@ from windfall.sim.models.hosts import Host
 from windfall.sim.play import Run
 from windfall.sim.record import Record
 from windfall.sim.scenario import parse
-from windfall.sim.world import Place, Work, World
+from windfall.sim.world import PilotPlace, Work, World
 
 MINUTE = 60_000
 
@@ -53,7 +53,7 @@ def flaky(policy: dict[str, str]) -> World:
     world = World(3, Config(idle=1 << 40, deaths=200))
     world.site("here")
     for number in range(20):
-        world._settle_in(Place("here", Host(loses=0.5 if number % 2 else 0.0)))
+        world.add_host(PilotPlace("here", Host(loses=0.5 if number % 2 else 0.0)))
     world.submit(Work(800, about_three_minutes, policy=policy))
     return world
 

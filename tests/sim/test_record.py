@@ -157,14 +157,14 @@ def test_a_gantt_of_a_hundred_thousand_attempts_is_small() -> None:
             at += draw.uniform(1, 5)
             bars.append(plots.Bar(at, at + 20, "#000000"))
             at += 20
-        rows.append(plots.Row(f"host {host}", f"site {host // 500}", bars))
+        rows.append(plots.GanttRow(f"host {host}", f"site {host // 500}", bars))
     sheet = plots.gantt("large", rows, 2600.0)
     assert len(sheet.svg()) < 2 << 20 and len(sheet.png()) < 2 << 20
     assert "site 1 1…13" in sheet.svg()
 
 
 def test_what_is_summed_up_is_as_dark_as_it_was_busy() -> None:
-    half = [plots.Row(str(n), "s", [plots.Bar(0, 100 if n % 2 else 50, "#000000")]) for n in range(400)]
+    half = [plots.GanttRow(str(n), "s", [plots.Bar(0, 100 if n % 2 else 50, "#000000")]) for n in range(400)]
     (row, *_) = plots._summed_up(half, 100.0)
     assert [(bar.start, bar.end) for bar in row.bars] == [(0.0, 50.0), (50.0, pytest.approx(100.0))]
     assert row.bars[0].fill == plots.colour(0)

@@ -7,8 +7,8 @@ import pytest
 from windfall.core.config import Config
 from windfall.core.messages.facts import Limits, Shape
 from windfall.sim.engine import Engine
-from windfall.sim.models.site import Job, Refused, Site, machine
-from windfall.sim.models.swf import Job as Load
+from windfall.sim.models.site import BatchJob, JobRefused, SimulatedSite, machine
+from windfall.sim.models.swf import LogJob
 from windfall.sim.world import Work, World
 
 MINUTE = 60_000
@@ -20,13 +20,13 @@ class Nothing:
         pass
 
 
-def begin(job: Job) -> Nothing:
+def begin(job: BatchJob) -> Nothing:
     return Nothing()
 
 
 def test_jobs_wait_behind_other_peoples() -> None:
     engine = Engine()
-    site = machine(engine, "c", 2, "fcfs", load=[Load(1, 0, 60, 2, 60), Load(2, 1, 60, 1, 60)])
+    site = machine(engine, "c", 2, "fcfs", load=[LogJob(1, 0, 60, 2, 60), LogJob(2, 1, 60, 1, 60)])
     engine.run(2_000)
     first = site.submit("me", "a", ONE, begin)
     site.submit("me", "b", ONE, begin)
@@ -59,16 +59,16 @@ def test_a_job_ends_with_its_time_and_may_be_preempted_and_requeued() -> None:
 def test_one_user_may_have_only_so_many_jobs() -> None:
     site = machine(Engine(), "c", 4, most=1)
     site.submit("me", "a", ONE, begin)
-    with pytest.raises(Refused):
+    with pytest.raises(JobRefused):
         site.submit("me", "b", ONE, begin)
     site.submit("you", "b", ONE, begin)
 
 
-def busy(count: int, minutes: float) -> list[Load]:
-    return [Load(n, 0, 60 * minutes * (n % 5 + 1), 1, 60 * minutes * 5) for n in range(count)]
+def busy(count: int, minutes: float) -> list[LogJob]:
+    return [LogJob(n, 0, 60 * minutes * (n % 5 + 1), 1, 60 * minutes * 5) for n in range(count)]
 
 
-def two_sites(seed: int, **limits: int) -> tuple[World, list[Site]]:
+def two_sites(seed: int, **limits: int) -> tuple[World, list[SimulatedSite]]:
     world = World(seed, Config(idle=20_000), watch=True)
     sites = [machine(world.engine, name, 8, load=busy(8, minutes), startup=2_000)
              for name, minutes in (("c1", 1), ("c2", 4))]

@@ -41,9 +41,9 @@ def exported(record: Record, bag: str = BAG) -> whatif.Export:
         life = record.pilots[each.pilot]
         target = next(name for name, start, _ in reversed(first) if start <= each.task)
         state = "succeeded" if each.counts else OUTCOMES[each.outcome]
-        tasks[each.task] = whatif.Task(target, state, life.site, life.host, each.start, each.end - each.start)
+        tasks[each.task] = whatif.EndedTask(target, state, life.site, life.host, each.start, each.end - each.start)
     found = record.summary(1)
-    pilots = [whatif.Guest(life.site, life.host, life.cores, 0, life.enrolled, life.ended)
+    pilots = [whatif.PilotStay(life.site, life.host, life.cores, 0, life.enrolled, life.ended)
               for life in record.pilots.values()]
     return whatif.Export(whatif.FORMAT, 1, spec, found["wall_clock"], found, [tasks[n] for n in sorted(tasks)], pilots)
 
@@ -64,7 +64,7 @@ def test_speeds_are_found_where_there_are_tasks_enough_to_tell(lab: whatif.Expor
 
 def test_chance_alone_makes_no_host_faster() -> None:
     draw = random.Random(4)
-    tasks = [whatif.Task("main", "succeeded", "s", f"h{n % 8}", 0, round(draw.expovariate(1e-5)) + 1)
+    tasks = [whatif.EndedTask("main", "succeeded", "s", f"h{n % 8}", 0, round(draw.expovariate(1e-5)) + 1)
              for n in range(4_000)]
     assert len(whatif.speeds(tasks)) <= 1
 
@@ -86,7 +86,7 @@ def test_at_twice_as_many_hosts_it_takes_half(lab: whatif.Export) -> None:
 
 
 def test_a_pilot_that_left_is_not_there(lab: whatif.Export) -> None:
-    early = [whatif.Guest(each.site, each.host, each.cores, 0, 0, None if each.site == "slow" else 60_000)
+    early = [whatif.PilotStay(each.site, each.host, each.cores, 0, 0, None if each.site == "slow" else 60_000)
              for each in lab.pilots]
     cut = whatif.Export(lab.format, 1, lab.spec, lab.wall_clock, lab.statistics, lab.tasks, early)
     found = whatif.as_it_was(cut)

@@ -9,7 +9,7 @@ import pytest
 from windfall.core.config import Config
 from windfall.core.messages.lifecycle import FAILED, SUCCEEDED
 from windfall.pilot.agenda.agenda import Agenda
-from windfall.sim.world import Work, World
+from windfall.sim.world import Work, World, WorldRules
 
 
 def minutes(_task: int, draw: random.Random) -> int:
@@ -67,7 +67,7 @@ def test_faster_hosts_do_more() -> None:
 def test_a_server_that_is_one_queue_is_felt() -> None:
     ends = []
     for service in (0, 350):
-        world = World(service=service)
+        world = World(rules=WorldRules(service=service))
         world.site("here")
         world.pilots("here", 32)
         world.submit(Work(640, lambda _task, _draw: 5_000))

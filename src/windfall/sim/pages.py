@@ -24,7 +24,7 @@ from windfall.core.messages.lifecycle import O_FAILED, OUTCOMES
 from windfall.errors import Unwritable
 from windfall.sim import plots
 from windfall.sim.experiments.base import Figure, Series
-from windfall.sim.record import COLUMNS, Attempt, Record, Transfer
+from windfall.sim.record import COLUMNS, AttemptRecord, Record, TransferRecord
 from windfall.workflow.drawing import Sheet
 
 SINCE = "time since the first submission"
@@ -32,7 +32,7 @@ FAILED, WASTED = "#c00000", "#aaaaaa"
 POINTS = 2_000  # a drawn curve has about so many; its CSV has all of them
 
 
-class Folder:
+class OutputFolder:
     """A folder for files; the first file creates it."""
 
     def __init__(self, path: Path) -> None:
@@ -60,7 +60,7 @@ class Folder:
 
 
 def write(record: Record, path: Path) -> None:
-    folder = Folder(path)
+    folder = OutputFolder(path)
     folder.write("bags.json", json.dumps(record.summaries(), indent=1) + "\n")
     folder.rows("attempts.csv", (*COLUMNS, "site", "host"), map(_row(record), record.attempts()))
     folder.rows("pilots.csv", ("pilot", "site", "host", "cores", "enrolled", "ended", "why"), (
@@ -69,16 +69,16 @@ def write(record: Record, path: Path) -> None:
     if record.asked:
         folder.rows("asked.csv", ("intent", "site", "cores", "made", "queued", "running", "ended", "why"), (
             (number, *astuple(asked)) for number, asked in record.asked.items()))
-        _curve(folder, "queued", "Pilots in batch queues", queued(record), record.first, "pilots")
+        _curve(folder, "queued", Figure("Pilots in batch queues", SINCE, "pilots", queued(record)), record.first)
     if record.transfers:
-        folder.rows("transfers.csv", Transfer._fields, record.transfers)
+        folder.rows("transfers.csv", TransferRecord._fields, record.transfers)
     folder.draw("gantt", gantt(record))
-    _curve(folder, "running", "Running tasks", running(record), record.first)
-    _curve(folder, "completion", "Tasks ended", completion(record), record.first)
+    _curve(folder, "running", Figure("Running tasks", SINCE, "tasks", running(record)), record.first)
+    _curve(folder, "completion", Figure("Tasks ended", SINCE, "tasks", completion(record)), record.first)
 
 
-def _row(record: Record) -> Callable[[Attempt], tuple[Any, ...]]:
-    def row(attempt: Attempt) -> tuple[Any, ...]:
+def _row(record: Record) -> Callable[[AttemptRecord], tuple[Any, ...]]:
+    def row(attempt: AttemptRecord) -> tuple[Any, ...]:
         life = record.pilots.get(attempt.pilot)
         place = (life.site, life.host) if life else ("", "")
         return (*attempt[:-2], OUTCOMES[attempt.outcome], attempt.counts, *place)
@@ -88,7 +88,7 @@ def _row(record: Record) -> Callable[[Attempt], tuple[Any, ...]]:
 
 def write_figures(figures: Sequence[Figure], path: Path) -> None:
     """Write each figure of an experiment as data and as a drawing."""
-    folder = Folder(path)
+    folder = OutputFolder(path)
     for number, figure in enumerate(figures, 1):
         folder.rows(f"figure-{number}.csv", (figure.x, "name", figure.y), (
             (x, each.name, y) for each in figure.series for x, y in zip(each.x, each.y, strict=True)))
@@ -140,17 +140,18 @@ def completion(record: Record) -> list[Series]:
     return [_summed(name, ends[name]) for name in ends]
 
 
-def _curve(folder: Folder, name: str, title: str, series: list[Series], first: int, what: str = "tasks") -> None:
+def _curve(folder: OutputFolder, name: str, figure: Figure, first: int) -> None:
     """Write a chart, drawn from `first` (ms) on, and its CSV, whose times count from the start of the simulation."""
-    rows = merge(*([(x, each.name, y) for x, y in zip(each.x, each.y, strict=True)] for each in series))
-    folder.rows(f"{name}.csv", ("seconds", "name", what), rows)
+    rows = merge(*([(x, each.name, y) for x, y in zip(each.x, each.y, strict=True)] for each in figure.series))
+    folder.rows(f"{name}.csv", ("seconds", "name", figure.y), rows)
     begin = first / 1000
-    size, unit = plots.unit_of(max((each.x[-1] - begin for each in series), default=0.0))
-    thin = [Series(each.name, [max(0.0, x - begin) / size for x in _some(each.x)], _some(each.y)) for each in series]
-    folder.draw(name, plots.lines(Figure(title, f"{SINCE} ({unit})", what, thin), steps=True))
+    size, unit = plots.unit_of(max((each.x[-1] - begin for each in figure.series), default=0.0))
+    thin = [Series(each.name, [max(0.0, x - begin) / size for x in _thinned(each.x)], _thinned(each.y))
+            for each in figure.series]
+    folder.draw(name, plots.lines(figure._replace(x=f"{figure.x} ({unit})", series=thin), steps=True))
 
 
-def _some(values: list[float]) -> list[float]:
+def _thinned(values: list[float]) -> list[float]:
     """Return no more values than a chart can show, the last one among them."""
     every = 1 + len(values) // POINTS
     return values if every == 1 else [*values[:-1:every], values[-1]]
@@ -161,7 +162,7 @@ def _some(values: list[float]) -> list[float]:
 
 def gantt(record: Record) -> Sheet:
     """Draw a row for each slot of each host, in the order of sites and hosts."""
-    places: dict[tuple[str, str], list[Attempt]] = {}
+    places: dict[tuple[str, str], list[AttemptRecord]] = {}
     for attempt in record.attempts():
         life = record.pilots.get(attempt.pilot)
         if life and 0 <= attempt.start < attempt.end:
@@ -180,22 +181,24 @@ def _in_order(place: tuple[str, str]) -> tuple[str, list[tuple[int, str]]]:
     return site, [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", host)]
 
 
-def _slots(site: str, host: str, attempts: list[Attempt], colours: dict[int, str], first: int) -> list[plots.Row]:
+def _slots(
+    site: str, host: str, attempts: list[AttemptRecord], colours: dict[int, str], first: int
+) -> list[plots.GanttRow]:
     """Return a row per slot of a host: attempts that ran at the same time stand below each other."""
     free: list[int] = []  # ms: when each slot becomes free
-    rows: list[plots.Row] = []
+    rows: list[plots.GanttRow] = []
     for attempt in sorted(attempts, key=lambda each: (each.start, each.number)):
         slot = next((n for n, at in enumerate(free) if at <= attempt.start), len(free))
         if slot == len(free):
             free.append(0)
-            rows.append(plots.Row(host if not slot else "", site, []))
+            rows.append(plots.GanttRow(host if not slot else "", site, []))
         free[slot] = attempt.end
         start, end = (attempt.start - first) / 1000, (attempt.end - first) / 1000
         rows[slot].bars.append(plots.Bar(start, end, _fill(attempt, colours)))
     return rows
 
 
-def _fill(attempt: Attempt, colours: dict[int, str]) -> str:
+def _fill(attempt: AttemptRecord, colours: dict[int, str]) -> str:
     if attempt.counts:
         return colours[attempt.bag]
     return FAILED if attempt.outcome == O_FAILED else WASTED

@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import takewhile
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -21,22 +21,29 @@ from windfall.core.messages.lifecycle import ACTIVE
 from windfall.core.read.explain import explain
 from windfall.model.checks.bag import USUAL
 from windfall.sim.models import load
-from windfall.sim.models.clients import Collector, Poller, Script
+from windfall.sim.models.clients import Collector, Poller, ScriptTimes, UserScript
 from windfall.sim.models.laws import Law
-from windfall.sim.models.swf import Job
+from windfall.sim.models.swf import LogJob
 from windfall.sim.record import Record
-from windfall.sim.scenario import Bag, Scenario, Site, Target
-from windfall.sim.world import Wall, Work, World
+from windfall.sim.scenario import Scenario, ScenarioBag, ScenarioSite, ScenarioTarget
+from windfall.sim.world import Wall, Work, World, WorldRules, target_shape
 
 DAY = 86_400_000
 PROGRESS_EVERY = 20_000  # events between two reports of progress
-DEFAULT_GRACE = 5_000  # ms
+
 EVERY = 5_000  # ms between two polls of a script
 MOST_EVENTS = 1_000_000_000  # some hours of computing
-QUIET, QUEUING = 3 * DAY, 30 * DAY  # ms without a grant after which a run is given up: with pilots there, or queued
+QUIET, QUEUING = 3 * DAY, 30 * DAY  # ms without a grant after which a run stalls: with steady hosts; otherwise
 FOREVER = 365 * DAY  # a run without `until` is given up after this
 
 Tell = Callable[[int, int], None]  # ms of virtual time, tasks that have ended
+
+
+class Patience(NamedTuple):
+    """The ms without a grant after which a run counts as stalled."""
+
+    quiet: int
+    queued: int  # while pilots are queued
 
 
 class Run:
@@ -47,19 +54,15 @@ class Run:
         server = scenario.server
         config = Config(**{key: server[key] for key in ("lease", "park", "idle", "silence", "prefetch", "deaths")
                            if key in server})
-        self.world = World(seed, config, service=server.get("service", 0))
+        self.world = World(seed, config, WorldRules(service=server.get("service", 0)))
         self.record = Record()
         self.record.attach(self.world.server)
         self._sites()
         self._hosts()
         self._links()
-        self.scripts: dict[str, Script] = {}
+        self.scripts: dict[str, UserScript] = {}
         self._waiting = 0  # scripts that have not begun
-        groups = [hosts.machines for hosts in scenario.hosts]
-        self._unsteady = any(each.availability or each.cuts for each in groups)  # some hosts are away at times
-        spans = [span for each in groups for span in each.dark] + list(server.get("dark", ()))
-        spans += [span for site in scenario.sites for span in site.values.get("dark", ())]
-        self._absent = max([end for _, end in spans], default=0)  # ms: the end of the scenario's last outage
+        self._patience = _patience(scenario)
         self._seen, self._since = (0, 0), 0  # counts of attempts and of ended tasks; since when they are the same
         for bag in scenario.bags:
             if bag.client:
@@ -94,8 +97,8 @@ class Run:
         out = any(bag.counts[ACTIVE] for bag in state.bags.values())
         if seen != self._seen or out or self._waiting or world.coming:
             self._seen, self._since = seen, world.engine.now
-        queue = any(site.open for site in state.sites.values())
-        return world.engine.now - self._since > (QUEUING if queue or self._unsteady else QUIET) + self._absent
+        queued = any(site.open for site in state.sites.values())
+        return world.engine.now - self._since > (self._patience.queued if queued else self._patience.quiet)
 
     @property
     def why(self) -> str:
@@ -141,7 +144,7 @@ class Run:
         for link in self.scenario.links:
             self.world.link(link.a, link.b, start=link.start, rate=float(link.bandwidth), shared=link.shared)
 
-    def _cluster(self, site: Site) -> None:
+    def _cluster(self, site: ScenarioSite) -> None:
         from windfall.sim.models.site import machine
 
         get = site.values.get
@@ -158,24 +161,24 @@ class Run:
         spans = [*spans, *self.scenario.server.get("dark", ())]
         return (lambda now: any(begin <= now < end for begin, end in spans)) if spans else None
 
-    def _background(self, site: Site) -> Any:
+    def _background(self, site: ScenarioSite) -> Any:
         given, procs = site.background, site.values["processors"]
-        seconds = {key: given[key] / 1000 for key in ("start", "length", "median") if key in given}
+        seconds: dict[str, float] = {key: given[key] / 1000 for key in ("start", "length", "median") if key in given}
         if site.log is not None:
             return load.segment(site.log, procs, seconds.get("start", 0.0), seconds.get("length"))
         if not given:
             return []
-        jobs = load.synthetic(
-            self.draw("background", site.name), procs, given["busy"], widest=given.get("widest"),
-            median=seconds.get("median", load.MEDIAN), deviation=given.get("deviation", load.DEVIATION))
+        times = load.RunTimes(seconds.get("median", load.USUAL_TIMES.median),
+                              given.get("deviation", load.USUAL_TIMES.deviation))
+        jobs = load.synthetic(self.draw("background", site.name), procs, given["busy"], given.get("widest"), times)
         return takewhile(self._in_time, jobs)
 
-    def _in_time(self, job: Job) -> bool:
+    def _in_time(self, job: LogJob) -> bool:
         return self.scenario.until is None or job.submit * 1000 <= self.scenario.until
 
     # --- bags -------------------------------------------------------------------------------------------------------
 
-    def _work(self, bag: Bag) -> Work:
+    def _work(self, bag: ScenarioBag) -> Work:
         walls, shapes = array("q"), []
         columns = {"reads": array("q"), "read_files": array("i"), "leaves": array("q"), "leave_files": array("i")}
         places = {target.name: number for number, target in enumerate(bag.targets)}
@@ -184,15 +187,15 @@ class Run:
             own = array("q", (round(target.duration.draw(draw)) for _ in range(target.tasks)))
             walls.extend(own)
             _fill(columns, target, self.draw("data", bag.name, target.name))
-            shapes.append(_shape(target.name, target.tasks, [places[name] for name in target.after], target.needs,
-                                 bag.batch, array("f", own).tobytes() if bag.select == "sjf" else b""))
+            costs = array("f", own).tobytes() if bag.select == "sjf" else b""
+            shapes.append(_shape(target, [places[name] for name in target.after], bag.batch, costs))
         return Work(bag.tasks, lambda task, _draw: walls[task], fails=bag.fails, select=bag.select, name=bag.name,
                     targets=shapes, provision=bag.provision, edges=_edges(bag), data=_data(bag, columns),
                     fail_over=bag.fail_over,
                     data_selection=DataSelection(**bag.conscious) if bag.select == "data-conscious" else None,
                     replicate=USUAL, policy=bag.policy)
 
-    def _script(self, bag: Bag) -> None:
+    def _script(self, bag: ScenarioBag) -> None:
         """Start the bag's script, which submits each task as a bag of its own; all of them have the same name."""
         self._waiting -= 1
         draw, get = self.draw("client", bag.name), bag.client.get
@@ -202,11 +205,18 @@ class Run:
         works = [replace(whole, tasks=1, targets=[shape], data=_part(whole.data, number), wall=_only(whole, number))
                  for number in range(bag.tasks)]
         call, fetch, notice = (_taking(get(key), draw) for key in ("call", "fetch", "notice"))
-        if bag.client["kind"] == "poll":
-            made: Script = Poller(self.world, works, poll=get("every", EVERY), call=call)
-        else:
-            made = Collector(self.world, works, poll=get("every", EVERY), call=call, fetch=fetch, notice=notice)
-        self.scripts[bag.name] = made
+        times = ScriptTimes(poll=get("every", EVERY), call=call, notice=notice, fetch=fetch)
+        kind = Poller if bag.client["kind"] == "poll" else Collector
+        self.scripts[bag.name] = kind(self.world, works, times)
+
+
+def _patience(scenario: Scenario) -> Patience:
+    groups = [hosts.machines for hosts in scenario.hosts]
+    outages = [span for each in groups for span in each.dark] + list(scenario.server.get("dark", ()))
+    outages += [span for site in scenario.sites for span in site.values.get("dark", ())]
+    last = max([end for _, end in outages], default=0)
+    unsteady = any(each.availability or each.cuts for each in groups)  # some hosts are away at times
+    return Patience((QUEUING if unsteady else QUIET) + last, QUEUING + last)
 
 
 def _only(work: Work, number: int) -> Wall:
@@ -226,21 +236,21 @@ def _part(data: DataShape | None, task: int) -> DataShape | None:
                                    leaves=data.leaves[eight], leave_files=data.leave_files[four])
 
 
-def _fill(columns: dict[str, array[int]], target: Target, draw: random.Random) -> None:
+def _fill(columns: dict[str, array[int]], target: ScenarioTarget, draw: random.Random) -> None:
     for law, files, size, count in ((target.reads, target.read_files, "reads", "read_files"),
                                     (target.leaves, target.leave_files, "leaves", "leave_files")):
         columns[size].extend(round(law.draw(draw)) for _ in range(target.tasks))
         columns[count].extend([files if law.mean else 0] * target.tasks)
 
 
-def _data(bag: Bag, columns: dict[str, array[int]]) -> DataShape | None:
+def _data(bag: ScenarioBag, columns: dict[str, array[int]]) -> DataShape | None:
     if not any(target.reads.mean or target.leaves.mean for target in bag.targets):
         return None
     return DataShape(**{name: column.tobytes() for name, column in columns.items()}, staged=bag.staged,
                      stays=bag.stays, keeps=bag.keeps)
 
 
-def _edges(bag: Bag) -> bytes:
+def _edges(bag: ScenarioBag) -> bytes:
     """Return the edges between tasks, one by one, of targets that follow another."""
     firsts, first = {}, 0
     for target in bag.targets:
@@ -254,9 +264,11 @@ def _edges(bag: Bag) -> bytes:
     return pairs.tobytes()
 
 
-def _shape(name: str, tasks: int, after: list[int], needs: dict[str, Any], batch: int, costs: bytes) -> TargetShape:
-    get = needs.get
-    return TargetShape(
-        name, tasks, after, get("cores", 1), get("memory", 0), get("gpus", 0), get("disk", 0), get("time", 0),
-        get("expect", 0), DEFAULT_GRACE, False, get("retries", 3), get("memory-retries", 0), get("priority", 0),
-        costs, whole=get("whole-node", False), batch=batch)
+NEEDS = {"cores": "cores", "memory": "memory", "gpus": "gpus", "disk": "disk", "time": "limit", "expect": "expect",
+         "retries": "retries", "memory-retries": "memory_retries", "priority": "priority", "whole-node": "whole"}
+"""A key of a target's table → the field of a `TargetShape`."""
+
+
+def _shape(target: ScenarioTarget, after: list[int], batch: int, costs: bytes) -> TargetShape:
+    needs = {NEEDS[key]: value for key, value in target.needs.items()}
+    return target_shape(target.name, target.tasks, after=after, costs=costs, batch=batch, **needs)

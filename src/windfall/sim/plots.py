@@ -84,11 +84,7 @@ class Frame:
 def lines(figure: Figure, steps: bool = False) -> Sheet:
     """Draw a figure as lines; with `steps` a value holds until the next."""
     sheet = Sheet(WIDTH, HEIGHT)
-    xs = [x for each in figure.series for x in each.x if math.isfinite(x)] or [0.0]
-    ys = [y for each in figure.series for y in each.y if math.isfinite(y)] or [0.0]
-    frame = Frame(sheet, (min(xs), max(xs)), (min(0.0, *ys), max(ys) * 1.05 if max(ys) > 0 else 1.0))
-    frame.across(figure.x)
-    frame.up(figure.y)
+    frame = _frame(sheet, figure)
     sheet.word(WIDTH / 2, 12, figure.title, 13, "middle")
     for number, each in enumerate(figure.series):
         points = [(frame.x(x), frame.y(y)) for x, y in zip(each.x, each.y, strict=True)
@@ -100,6 +96,16 @@ def lines(figure: Figure, steps: bool = False) -> Sheet:
     frame.border()
     _legend(sheet, [each.name for each in figure.series])
     return sheet
+
+
+def _frame(sheet: Sheet, figure: Figure) -> Frame:
+    """Draw axes that hold all finite points of a figure."""
+    xs = [x for each in figure.series for x in each.x if math.isfinite(x)] or [0.0]
+    ys = [y for each in figure.series for y in each.y if math.isfinite(y)] or [0.0]
+    frame = Frame(sheet, (min(xs), max(xs)), (min(0.0, *ys), max(ys) * 1.05 if max(ys) > 0 else 1.0))
+    frame.across(figure.x)
+    frame.up(figure.y)
+    return frame
 
 
 def _stepped(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -134,13 +140,13 @@ class Bar(NamedTuple):
     fill: str
 
 
-class Row(NamedTuple):
+class GanttRow(NamedTuple):
     name: str
     group: str  # the site
     bars: list[Bar]
 
 
-def gantt(title: str, rows: Sequence[Row], end: float, legend: Sequence[tuple[str, str]] = (),
+def gantt(title: str, rows: Sequence[GanttRow], end: float, legend: Sequence[tuple[str, str]] = (),
           across: str = "time") -> Sheet:
     """Draw rows of bars from 0 to `end`, in seconds.  `legend`: names and the colours of bars; `across`: the title of
     the time axis."""
@@ -152,11 +158,10 @@ def gantt(title: str, rows: Sequence[Row], end: float, legend: Sequence[tuple[st
     left = min(180, 20 + max((len(row.name) for row in shown), default=0) * 9 * LETTER)
     frame = Frame(sheet, (0, end / size or 1), (0, 1), max(LEFT, left))
     frame.across(f"{across} ({unit})")
+    _name_rows(frame, shown, height)
     gap = 0.0 if summed else 0.4  # between one bar and the next
     for number, row in enumerate(shown):
         top = TOP + number * height
-        if height >= 8 or number % math.ceil(8 / height) == 0:
-            sheet.word(frame.left - 4, top + height / 2, row.name[:30], min(9.0, max(height, 7.0)), "end")
         for bar in row.bars:
             x = frame.x(bar.start / size)
             sheet.box(x, top + height * 0.08, max(0.4, frame.x(bar.end / size) - x - gap), height * 0.84, bar.fill)
@@ -168,7 +173,15 @@ def gantt(title: str, rows: Sequence[Row], end: float, legend: Sequence[tuple[st
     return sheet
 
 
-def _groups(sheet: Sheet, frame: Frame, rows: Sequence[Row], height: float) -> None:
+def _name_rows(frame: Frame, rows: Sequence[GanttRow], height: float) -> None:
+    """Write the names of the rows, leaving out some where rows are low."""
+    for number, row in enumerate(rows):
+        if height >= 8 or number % math.ceil(8 / height) == 0:
+            top = TOP + number * height
+            frame.sheet.word(frame.left - 4, top + height / 2, row.name[:30], min(9.0, max(height, 7.0)), "end")
+
+
+def _groups(sheet: Sheet, frame: Frame, rows: Sequence[GanttRow], height: float) -> None:
     """Draw a line between one site and the next."""
     for number, (before, row) in enumerate(pairwise(rows), 1):
         if before.group != row.group:
@@ -184,10 +197,10 @@ def _key(sheet: Sheet, legend: Sequence[tuple[str, str]]) -> None:
         sheet.word(at + 12, TOP - 10.5, name, 10)
 
 
-def _summed_up(rows: Sequence[Row], end: float) -> list[Row]:
+def _summed_up(rows: Sequence[GanttRow], end: float) -> list[GanttRow]:
     """Join rows of one site, so many that about `MAX_ROWS` are left."""
     each = math.ceil(len(rows) / MAX_ROWS)
-    groups: dict[str, list[Row]] = {}
+    groups: dict[str, list[GanttRow]] = {}
     for row in rows:
         groups.setdefault(row.group, []).append(row)
     found = []
@@ -196,11 +209,11 @@ def _summed_up(rows: Sequence[Row], end: float) -> list[Row]:
             part = members[first : first + each]
             last = f"…{first + len(part)}" if len(part) > 1 else ""
             name = part[0].name if each == 1 else f"{group} {first + 1}{last}"
-            found.append(Row(name, group, _shaded(part, end, colour(number))))
+            found.append(GanttRow(name, group, _shaded(part, end, colour(number))))
     return found
 
 
-def _shaded(rows: Sequence[Row], end: float, base: str) -> list[Bar]:
+def _shaded(rows: Sequence[GanttRow], end: float, base: str) -> list[Bar]:
     """Return a bar per stretch of time, each as dark as these rows were busy."""
     width = end / PIECES or 1.0
     busy = [0.0] * PIECES

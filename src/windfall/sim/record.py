@@ -21,7 +21,7 @@ from windfall.core.messages.lifecycle import O_FAILED, O_SUCCEEDED, OUTCOMES, SU
 from windfall.sim.models.server import Server
 
 
-class Attempt(NamedTuple):
+class AttemptRecord(NamedTuple):
     number: int
     bag: int
     task: int
@@ -34,7 +34,7 @@ class Attempt(NamedTuple):
 
 
 @dataclass
-class Life:
+class PilotRecord:
     """The life of a pilot, from its enrolment to its end."""
 
     site: str
@@ -46,7 +46,7 @@ class Life:
 
 
 @dataclass
-class Asked:
+class IntentRecord:
     """The life of an intent: when it was made, queued, running and ended; -1 for a step that never came."""
 
     site: str
@@ -58,7 +58,7 @@ class Asked:
     why: str = ""
 
 
-class Transfer(NamedTuple):
+class TransferRecord(NamedTuple):
     """The files that an attempt was told to fetch from one place."""
 
     attempt: int
@@ -72,7 +72,7 @@ class Transfer(NamedTuple):
 
 
 @dataclass
-class Bag:
+class BagRecord:
     name: str
     submitted: int
     tasks: int
@@ -85,10 +85,10 @@ COLUMNS = ("number", "bag", "task", "pilot", "granted", "start", "end", "outcome
 
 @dataclass
 class Record:
-    pilots: dict[int, Life] = field(default_factory=dict)
-    bags: dict[int, Bag] = field(default_factory=dict)
-    asked: dict[int, Asked] = field(default_factory=dict)  # by the intent's number
-    transfers: list[Transfer] = field(default_factory=list)
+    pilots: dict[int, PilotRecord] = field(default_factory=dict)
+    bags: dict[int, BagRecord] = field(default_factory=dict)
+    asked: dict[int, IntentRecord] = field(default_factory=dict)  # by the intent's number
+    transfers: list[TransferRecord] = field(default_factory=list)
     done: int = 0  # tasks that have ended
 
     def __post_init__(self) -> None:
@@ -115,8 +115,8 @@ class Record:
     def __len__(self) -> int:
         return len(self._columns[0])
 
-    def attempts(self) -> Iterator[Attempt]:
-        yield from map(Attempt._make, zip(*self._columns, strict=True))
+    def attempts(self) -> Iterator[AttemptRecord]:
+        yield from map(AttemptRecord._make, zip(*self._columns, strict=True))
 
     # --- facts ------------------------------------------------------------------------------------------------------
 
@@ -125,10 +125,10 @@ class Record:
         for target in fact.targets:
             targets.append((target.name, first, -1 if target.after or fact.edges else fact.at))
             first += target.count
-        self.bags[fact.bag] = Bag(fact.name, fact.at, first, targets)
+        self.bags[fact.bag] = BagRecord(fact.name, fact.at, first, targets)
 
     def _enrolled(self, fact: f.PilotEnrolled) -> None:
-        self.pilots[fact.pilot] = Life(fact.site, fact.host_name, fact.cores, fact.at)
+        self.pilots[fact.pilot] = PilotRecord(fact.site, fact.host_name, fact.cores, fact.at)
 
     def _pilot_ended(self, fact: f.PilotEnded) -> None:
         if fact.pilot in self.pilots:
@@ -136,7 +136,7 @@ class Record:
 
     def _intended(self, fact: f.IntentsMade) -> None:
         for intent in fact.intents:
-            self.asked[intent.number] = Asked(fact.site, intent.shape.cores, fact.at)
+            self.asked[intent.number] = IntentRecord(fact.site, intent.shape.cores, fact.at)
 
     def _moved(self, fact: f.IntentsAccepted | f.IntentsRunning | f.IntentsEnded) -> None:
         for number in fact.intents:
@@ -157,7 +157,7 @@ class Record:
                  for attempt, task in zip(group.attempts, group.tasks, strict=True)}
         site = self.pilots[fact.pilot].site
         self.transfers += [
-            Transfer(move.attempt, *whose[move.attempt], move.place, site, fact.at, move.size, move.files)
+            TransferRecord._make((move.attempt, *whose[move.attempt], move.place, site, fact.at, move.size, move.files))
             for move in fact.transfers]
 
     def _begun(self, fact: f.Started) -> None:
@@ -170,16 +170,16 @@ class Record:
         for attempt, task, granted, wall, reported in zip(*lists, strict=True):
             start = _start(reported, granted, fact.at - wall)
             self._started.pop(attempt, None)
-            self._add(Attempt(attempt, fact.bag, task, fact.pilot, granted, start, start + wall, O_SUCCEEDED, 1))
+            self._add((attempt, fact.bag, task, fact.pilot, granted, start, start + wall, O_SUCCEEDED, 1))
         self._tasks_over(fact.bag, fact.at, len(fact.tasks))
 
     def _ended(self, fact: f.Ended) -> None:
         for end in fact.ends:
             begun = self._started.get(end.attempt) if end.row_kept else self._started.pop(end.attempt, None)
             start, over = _span(end, fact.at, begun)
-            counts = end.decides and end.verdict == SUCCEEDED
-            place = (end.attempt, end.bag, end.task, fact.pilot, end.granted)
-            self._add(Attempt(*place, start, over, end.outcome, int(counts)), end.row_kept)
+            counts = int(end.decides and end.verdict == SUCCEEDED)
+            row = (end.attempt, end.bag, end.task, fact.pilot, end.granted, start, over, end.outcome, counts)
+            self._add(row, end.row_kept)
             if end.decides:
                 self._tasks_over(end.bag, fact.at, 1)
 
@@ -187,12 +187,15 @@ class Record:
         self.done += count
         self.bags[bag].ended = at
 
-    def _add(self, attempt: Attempt, stays: bool = False) -> None:
-        """Add an attempt; one that was given up and reports after all overwrites its old row."""
-        row = self._open.pop(attempt.number, None)
+    def _add(self, fields: tuple[int, ...], stays: bool = False) -> None:
+        """Add the fields of an attempt; one that was given up and reports after all overwrites its old row.
+
+        `stays`: the attempt may still report.
+        """
+        row = self._open.pop(fields[0], None)
         if stays:
-            self._open[attempt.number] = len(self) if row is None else row
-        for column, value in zip(self._columns, attempt, strict=True):
+            self._open[fields[0]] = len(self) if row is None else row
+        for column, value in zip(self._columns, fields, strict=True):
             if row is None:
                 column.append(value)
             else:
@@ -207,8 +210,8 @@ class Record:
         for attempt in self.attempts():
             if attempt.bag in heads:
                 sums.add(attempt, self.pilots.get(attempt.pilot))
-        submitted, ended = (pick(moments) for pick, moments in (
-            (min, [head.submitted for head in heads.values()]), (max, [head.ended for head in heads.values()])))
+        submitted = min(head.submitted for head in heads.values())
+        ended = max(head.ended for head in heads.values())
         clock = max(0, ended - submitted)
         return {
             "bag": bags[0], "name": heads[bags[0]].name, "tasks": sum(head.tasks for head in heads.values()),
@@ -216,10 +219,7 @@ class Record:
             "attempts": sums.attempts, "accepted": sums.accepted, "real": sums.real, "redundant": sums.redundant,
             "queuing_average": sums.queued / sums.accepted if sums.accepted else 0.0,
             "queuing_longest": sums.longest, "speed_up": sums.real / clock if clock else 0.0,
-            "outcomes": {name: sums.outcomes[code] for code, name in enumerate(OUTCOMES) if sums.outcomes[code]},
-            "failures": sums.outcomes[O_FAILED],
-            "sites": [{"name": name, "attempts": n, "accepted": ok, "wall": wall}
-                      for name, (n, ok, wall) in sorted(sums.sites.items(), key=lambda item: (-item[1][0], item[0]))],
+            "outcomes": sums.counts_by_outcome(), "failures": sums.outcomes[O_FAILED], "sites": sums.by_site(),
         }
 
     def summaries(self) -> list[dict[str, Any]]:
@@ -247,14 +247,14 @@ class Record:
 class _Sums:
     """The sums over the attempts of some bags."""
 
-    def __init__(self, heads: dict[int, Bag]) -> None:
+    def __init__(self, heads: dict[int, BagRecord]) -> None:
         self._firsts = {bag: [first for _, first, _ in head.targets] for bag, head in heads.items()}
         self._times = {bag: [at for _, _, at in head.targets] for bag, head in heads.items()}
         self.attempts = self.accepted = self.real = self.redundant = self.queued = self.longest = 0
         self.outcomes = [0] * len(OUTCOMES)
         self.sites: dict[str, tuple[int, int, int]] = {}
 
-    def add(self, attempt: Attempt, pilot: Life | None) -> None:
+    def add(self, attempt: AttemptRecord, pilot: PilotRecord | None) -> None:
         wall = attempt.end - attempt.start if attempt.start >= 0 else 0
         self.attempts += 1
         self.outcomes[attempt.outcome] += 1
@@ -270,7 +270,15 @@ class _Sums:
         n, accepted, walls = self.sites.get(site, (0, 0, 0))
         self.sites[site] = (n + 1, accepted + attempt.counts, walls + wall)
 
-    def _could_start(self, attempt: Attempt) -> int:
+    def counts_by_outcome(self) -> dict[str, int]:
+        return {name: self.outcomes[code] for code, name in enumerate(OUTCOMES) if self.outcomes[code]}
+
+    def by_site(self) -> list[dict[str, Any]]:
+        """Return the sums of each site, the site with the most attempts first."""
+        ordered = sorted(self.sites.items(), key=lambda item: (-item[1][0], item[0]))
+        return [{"name": name, "attempts": n, "accepted": ok, "wall": wall} for name, (n, ok, wall) in ordered]
+
+    def _could_start(self, attempt: AttemptRecord) -> int:
         """Return when the task could start: at the bag's submission, or at the grant if it waited for other tasks."""
         at = self._times[attempt.bag][bisect_right(self._firsts[attempt.bag], attempt.task) - 1]
         return at if at >= 0 else attempt.granted

@@ -7,19 +7,19 @@ from typing import NamedTuple
 
 from windfall.errors import BadInput
 from windfall.sim.models.batch import BatchQueue
-from windfall.sim.models.swf import Job
+from windfall.sim.models.swf import LogJob
 
 TAU = 10.0  # seconds: a shorter run time counts as this, or tiny jobs would dominate the mean slowdown
 
 
-class Outcome(NamedTuple):
+class ReplayResult(NamedTuple):
     jobs: int
     mean_wait: float
     mean_bounded_slowdown: float
     waits: list[float]  # in the order of the jobs
 
 
-def replay(jobs: list[Job], procs: int, discipline: str = "easy") -> Outcome:
+def replay(jobs: list[LogJob], procs: int, discipline: str = "easy") -> ReplayResult:
     """Replay jobs, which are in order of submission."""
     for job in jobs:
         if job.procs > procs:
@@ -29,10 +29,10 @@ def replay(jobs: list[Job], procs: int, discipline: str = "easy") -> Outcome:
     if not waits:
         raise BadInput("the log has no jobs that ran")
     slowdowns = [max(1.0, (wait + job.run) / max(job.run, TAU)) for wait, job in zip(waits, jobs, strict=True)]
-    return Outcome(len(jobs), sum(waits) / len(waits), sum(slowdowns) / len(slowdowns), waits)
+    return ReplayResult(len(jobs), sum(waits) / len(waits), sum(slowdowns) / len(slowdowns), waits)
 
 
-def _waits(jobs: list[Job], queue: BatchQueue) -> list[float]:
+def _waits(jobs: list[LogJob], queue: BatchQueue) -> list[float]:
     waits = [0.0] * len(jobs)
     ends: list[tuple[float, int, int]] = []  # time, order of starting, job
     count = arrived = 0

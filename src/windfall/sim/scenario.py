@@ -35,7 +35,7 @@ Values = dict[str, Any]
 
 
 @dataclass
-class Target:
+class ScenarioTarget:
     name: str
     tasks: int
     duration: Law
@@ -49,9 +49,9 @@ class Target:
 
 
 @dataclass
-class Bag:
+class ScenarioBag:
     name: str
-    targets: list[Target]
+    targets: list[ScenarioTarget]
     submit: int = 0
     fails: float = 0.0
     batch: int = 0
@@ -71,14 +71,14 @@ class Bag:
 
 
 @dataclass
-class Hosts:
+class ScenarioHosts:
     name: str
     site: str
     machines: Machines
 
 
 @dataclass
-class Site:
+class ScenarioSite:
     """A table `[sites.NAME]`.  `values`: its keys, read; `log`: the file with the jobs of its background load."""
 
     name: str
@@ -88,7 +88,7 @@ class Site:
 
 
 @dataclass
-class Link:
+class ScenarioLink:
     a: str
     b: str
     bandwidth: int  # bytes a second
@@ -102,10 +102,10 @@ class Scenario:
     seed: int
     until: int | None
     server: Values
-    sites: list[Site]
-    hosts: list[Hosts]
-    links: list[Link]
-    bags: list[Bag]
+    sites: list[ScenarioSite]
+    hosts: list[ScenarioHosts]
+    links: list[ScenarioLink]
+    bags: list[ScenarioBag]
 
     @property
     def tasks(self) -> int:
@@ -122,11 +122,11 @@ def parse(text: str, file: str = "scenario", base: Path = Path("."), bags: bool 
     """Read a scenario.  `file`: its name in messages; `base`: the folder of the logs that it names."""
     if len(text) > MAX_FILE:
         raise TooLarge(f"the scenario is larger than {MAX_FILE >> 20} MiB", where=file)
-    found = Reader(reader.KeyLocator(file, text), base, bags).scenario(reader.toml(text, file))
+    found = ScenarioReader(reader.KeyLocator(file, text), base, bags).scenario(reader.toml(text, file))
     return found if bags else replace(found, bags=[])
 
 
-class Reader:
+class ScenarioReader:
     def __init__(self, place: reader.KeyLocator, base: Path, bags: bool = True) -> None:
         self.place, self.base, self.bags = place, base, bags
 
@@ -140,13 +140,14 @@ class Reader:
         links = [self._link(name, table, places) for name, table in self._named(tables["links"], "links")]
         bags = [self._bag(name, table, places) for name, table in self._named(tables["bags"], "bags")]
         server = self._values(self._table(tables["server"], ("server",)), ("server",), w.SERVER)
-        found = Scenario(top.get("name", Path(self.place.file).stem), top.get("seed", 1), top.get("until"), server,
-                         sites, hosts, links, bags)
-        self._whole(found)
+        found = Scenario(name=top.get("name", Path(self.place.file).stem), seed=top.get("seed", 1),
+                         until=top.get("until"), server=server, sites=sites, hosts=hosts, links=links, bags=bags)
+        self._check_size(found)
+        self._check_fit(found)
         return found
 
-    def _whole(self, found: Scenario) -> None:
-        """Check what only the whole scenario shows: its size, and that each task fits somewhere."""
+    def _check_size(self, found: Scenario) -> None:
+        """Check that the scenario has bags and hosts, and not too many."""
         with self.place.at("bags"):
             if not found.bags and self.bags:
                 raise BadInput("the scenario has no bag", '[bags.main] with tasks = 100 and duration = "5min"')
@@ -159,6 +160,7 @@ class Reader:
             if count > w.MAX_HOSTS:
                 raise TooLarge(f"{count:,} hosts are more than the {w.MAX_HOSTS:,} that can be simulated")
 
+    def _check_fit(self, found: Scenario) -> None:
         for bag in found.bags:
             for number, target in enumerate(bag.targets):
                 path = ("targets", target.name) if number or target.name != "main" else ()
@@ -167,7 +169,7 @@ class Reader:
 
     # --- sites ------------------------------------------------------------------------------------------------------
 
-    def _site(self, name: str, table: Values) -> Site:
+    def _site(self, name: str, table: Values) -> ScenarioSite:
         path = ("sites", name)
         values = self._values(table, path, w.SITES)
         if "processors" not in values:
@@ -179,7 +181,7 @@ class Reader:
             if values.get("cores", 1) > values.get("processors", 1):
                 raise BadInput(f"a pilot of {values['cores']} cores on a machine of {values['processors']} processors")
         background = self._values(values.pop("background", {}), (*path, "background"), w.BACKGROUND)
-        return Site(name, values, background, self._log(background, (*path, "background")))
+        return ScenarioSite(name, values, background, self._log(background, (*path, "background")))
 
     def _log(self, background: Values, path: tuple[str, ...]) -> Path | None:
         made_up = [key for key in ("busy", "widest", "median", "deviation") if key in background]
@@ -199,7 +201,7 @@ class Reader:
 
     # --- hosts ------------------------------------------------------------------------------------------------------
 
-    def _hosts(self, name: str, table: Values, sites: list[str]) -> Hosts:
+    def _hosts(self, name: str, table: Values, sites: list[str]) -> ScenarioHosts:
         path = ("hosts", name)
         values = self._values(table, path, w.HOSTS)
         site = values.get("site", name)
@@ -214,11 +216,13 @@ class Reader:
                 raise BadInput(f"[hosts.{name}]: suspends says what happens while a host is away, and these never are",
                                "say availability, too")
         machines = Machines(
-            values.get("count", 1), values.get("cores", 1), values.get("memory", 1 << 50), values.get("latency", 0),
-            values.get("speed", ONE), values.get("load"), values.get("black-holes", 0.0), values.get("loses", 0.0),
-            Availability(*presence) if presence else None, values.get("suspends", False), values.get("turnaround"),
-            Cuts(*cuts) if cuts else None, tuple(values.get("dark", ())))
-        return Hosts(name, site, machines)
+            count=values.get("count", 1), cores=values.get("cores", 1), memory=values.get("memory", 1 << 50),
+            latency=values.get("latency", 0), speed=values.get("speed", ONE), load=values.get("load"),
+            holes=values.get("black-holes", 0.0), loses=values.get("loses", 0.0),
+            availability=Availability(*presence) if presence else None, suspends=values.get("suspends", False),
+            turnaround=values.get("turnaround"), cuts=Cuts(*cuts) if cuts else None,
+            dark=tuple(values.get("dark", ())))
+        return ScenarioHosts(name, site, machines)
 
     def _pair(self, table: Values | None, path: tuple[str, ...], known: dict[str, w.Word]) -> list[Law] | None:
         """Read a table of two laws, both of them required."""
@@ -236,7 +240,7 @@ class Reader:
 
     # --- links ------------------------------------------------------------------------------------------------------
 
-    def _link(self, name: str, table: Values, places: list[str]) -> Link:
+    def _link(self, name: str, table: Values, places: list[str]) -> ScenarioLink:
         path = ("links", name)
         values = self._values(table, path, w.LINKS)
         with self.place.at(*path):
@@ -249,7 +253,7 @@ class Reader:
             for each in values["between"]:
                 self._known_place(each, [*places, "home", "*"])
         a, b = values["between"]
-        return Link(a, b, values["bandwidth"], values.get("start", 0), values.get("shared", False))
+        return ScenarioLink(a, b, values["bandwidth"], values.get("start", 0), values.get("shared", False))
 
     def _known_place(self, name: str, places: list[str]) -> None:
         if name not in places:
@@ -257,17 +261,10 @@ class Reader:
 
     # --- bags -------------------------------------------------------------------------------------------------------
 
-    def _bag(self, name: str, table: Values, places: list[str]) -> Bag:
+    def _bag(self, name: str, table: Values, places: list[str]) -> ScenarioBag:
         path = ("bags", name)
         values = self._values(table, path, w.BAGS)
-        further = values.pop("targets", {})
-        targets = [] if "duration" not in values and further else [self._target("main", values, path)]
-        for each, inner in self._named(further, *path, "targets"):
-            with self.place.at(*path, "targets", each):
-                if targets and each == "main":
-                    raise BadInput("the target 'main' is the bag's own", "call this one something else")
-            inner_path = (*path, "targets", each)
-            targets.append(self._target(each, self._values(inner, inner_path, w.TARGETS), inner_path))
+        targets = self._targets(path, values)
         self._order(path, targets)
         with self.place.at(*path, "staged"):
             for each in values.get("staged", []):
@@ -275,10 +272,38 @@ class Reader:
         with self.place.at(*path, "fail-over"):
             if values.get("fail-over"):
                 self._known_place(values["fail-over"], places)
+        conscious = self._conscious(path, values)
+        client = self._client(path, values, targets, conscious)
+        own = ("submit", "fails", "batch", "select", "provision", "staged", "stays", "keeps")
+        given = {key: values[key] for key in own if key in values}
+        policy = {key: values[key] for key in (*check.EXPRESSIONS, *CAPS) if key in values}
+        return ScenarioBag(name, targets, policy=policy, conscious=conscious, client=client,
+                           fail_over=values.get("fail-over", ""), **given)
+
+    def _targets(self, path: tuple[str, ...], values: Values) -> list[ScenarioTarget]:
+        """Read the targets of a bag: its own, `main`, if it has a duration, and its tables of targets."""
+        further = values.pop("targets", {})
+        targets = [] if "duration" not in values and further else [self._target("main", values, path)]
+        for each, inner in self._named(further, *path, "targets"):
+            with self.place.at(*path, "targets", each):
+                if targets and each == "main":
+                    raise BadInput("the target 'main' is the bag's own", "give this target another name")
+            inner_path = (*path, "targets", each)
+            targets.append(self._target(each, self._values(inner, inner_path, w.TARGETS), inner_path))
+        return targets
+
+    def _conscious(self, path: tuple[str, ...], values: Values) -> Values:
+        """Read the parameters of data-conscious selection."""
         conscious = self._values(values.pop("conscious", {}), (*path, "conscious"), w.CONSCIOUS)
         with self.place.at(*path, "conscious"):
             if conscious and values.get("select") != "data-conscious":
-                raise BadInput("conscious has parameters of another selection", 'select = "data-conscious"')
+                raise BadInput("conscious holds parameters of a selection that the bag does not use",
+                               'select = "data-conscious"')
+        return conscious
+
+    def _client(self, path: tuple[str, ...], values: Values, targets: list[ScenarioTarget],
+                conscious: Values) -> Values:
+        """Read the script that submits a bag's tasks one by one."""
         client = self._values(values.pop("client", {}), (*path, "client"), w.CLIENT)
         with self.place.at(*path, "client"):
             if client and ("kind" not in client or len(targets) > 1 or len(conscious) or values.get("batch")):
@@ -286,22 +311,20 @@ class Reader:
                                'client = { kind = "collect", every = "5s" }')
             if client and targets[0].tasks > MAX_NAMES:
                 raise TooLarge(f"a script submits {MAX_NAMES:,} tasks at most")
-        own = ("submit", "fails", "batch", "select", "provision", "staged", "stays", "keeps")
-        said = {key: values[key] for key in own if key in values}
-        policy = {key: values[key] for key in (*check.EXPRESSIONS, *CAPS) if key in values}
-        return Bag(name, targets, policy=policy, conscious=conscious, client=client,
-                   fail_over=values.get("fail-over", ""), **said)
+        return client
 
-    def _target(self, name: str, values: Values, path: tuple[str, ...]) -> Target:
+    def _target(self, name: str, values: Values, path: tuple[str, ...]) -> ScenarioTarget:
         with self.place.at(*path):
             if "duration" not in values:
                 raise BadInput(f"[{'.'.join(path)}]: how long does a task take?", 'duration = "5min"')
         needs = {key: value for key, value in values.items() if key in w.NEEDS}
         get = values.get
-        return Target(name, get("tasks", 1), values["duration"], get("after", []), needs, get("follows", ""),
-                      get("reads", NOTHING), get("read-files", 1), get("leaves", NOTHING), get("leave-files", 1))
+        return ScenarioTarget(
+            name=name, tasks=get("tasks", 1), duration=values["duration"], after=get("after", []), needs=needs,
+            follows=get("follows", ""), reads=get("reads", NOTHING), read_files=get("read-files", 1),
+            leaves=get("leaves", NOTHING), leave_files=get("leave-files", 1))
 
-    def _order(self, path: tuple[str, ...], targets: list[Target]) -> None:
+    def _order(self, path: tuple[str, ...], targets: list[ScenarioTarget]) -> None:
         after = {target.name: target.after for target in targets}
         for target in targets:
             with self.place.at(*path, "targets", target.name, "after"):
@@ -356,7 +379,7 @@ class Reader:
         return found
 
 
-def _check_room(target: Target, found: Scenario) -> None:
+def _check_room(target: ScenarioTarget, found: Scenario) -> None:
     """Raise an error if the tasks of a target fit nowhere: they would wait for ever."""
     places = [(hosts.machines.cores, hosts.machines.memory) for hosts in found.hosts]
     places += [(site.values.get("cores", 1), site.values.get("memory", 1 << 50)) for site in found.sites

@@ -28,7 +28,7 @@ from windfall.sim.models.laws import always
 from windfall.sim.play import Run
 from windfall.sim.record import Record
 from windfall.sim.scenario import Scenario
-from windfall.sim.world import Place, Work, World
+from windfall.sim.world import PilotPlace, Work, World
 
 FORMAT = "windfall-replay/1"
 ENOUGH = 20  # tasks of a target on a host, below which its speed is not estimated
@@ -36,7 +36,7 @@ MOST = 1 << 45  # ms: a thousand years
 SURE = 3.0  # standard errors between a host and the others, before it counts as faster or slower
 
 
-class Task(msgspec.Struct, array_like=True):
+class EndedTask(msgspec.Struct, array_like=True):
     """An ended task.  Times are ms since the bag's submission."""
 
     target: str
@@ -47,7 +47,7 @@ class Task(msgspec.Struct, array_like=True):
     wall: int
 
 
-class Guest(msgspec.Struct, array_like=True):
+class PilotStay(msgspec.Struct, array_like=True):
     """A pilot, and when it was there; `left` is None if it stayed to the end."""
 
     site: str
@@ -64,8 +64,8 @@ class Export(msgspec.Struct, forbid_unknown_fields=True):
     spec: Bag
     wall_clock: int  # ms
     statistics: dict[str, Any]
-    tasks: list[Task]  # by number
-    pilots: list[Guest]
+    tasks: list[EndedTask]  # by number
+    pilots: list[PilotStay]
 
 
 def dump(export: Export) -> bytes:
@@ -87,6 +87,7 @@ def load(path: Path) -> Export:
 
 
 def check(export: Export) -> None:
+    """Raise an error if an export cannot be played: it is empty, or some of its numbers are impossible."""
     if not export.tasks or not export.pilots:
         raise BadInput("nothing ran: there is nothing to play again")
     known = {target.name for target in export.spec.targets}
@@ -95,17 +96,21 @@ def check(export: Export) -> None:
             raise BadInput(f"task {number} is of the target '{task.target[:40]}', which the bag does not have")
         if not 0 <= task.wall < MOST:
             raise BadInput(f"task {number} took {task.wall} ms")
-    for guest in export.pilots:
-        if not (1 <= guest.cores <= 1 << 20 and 0 <= guest.memory < 1 << 60):
-            raise BadInput(f"a pilot of {guest.cores} cores and {guest.memory} bytes")
-        if not (0 <= guest.came < MOST and (guest.left is None or guest.came <= guest.left < MOST)):
-            raise BadInput(f"a pilot that was there from {guest.came} to {guest.left} ms")
+    for pilot in export.pilots:
+        _check_pilot(pilot)
+
+
+def _check_pilot(pilot: PilotStay) -> None:
+    if not (1 <= pilot.cores <= 1 << 20 and 0 <= pilot.memory < 1 << 60):
+        raise BadInput(f"a pilot of {pilot.cores} cores and {pilot.memory} bytes")
+    if not (0 <= pilot.came < MOST and (pilot.left is None or pilot.came <= pilot.left < MOST)):
+        raise BadInput(f"a pilot that was there from {pilot.came} to {pilot.left} ms")
 
 
 # --- how fast a host is ----------------------------------------------------------------------------------------------
 
 
-def speeds(tasks: Sequence[Task]) -> dict[tuple[str, str], float]:
+def speeds(tasks: Sequence[EndedTask]) -> dict[tuple[str, str], float]:
     """Return the speed of each (site, host) that is surely faster or slower than all hosts together.
 
     Compared are the logarithms of the durations of one target's tasks.
@@ -133,13 +138,13 @@ def as_it_was(export: Export, seed: int = 1, select: str = "") -> Record:
     world = World(seed, Config())
     record = _watched(world)
     fast = speeds(export.tasks)
-    for site in dict.fromkeys(guest.site for guest in export.pilots):
+    for site in dict.fromkeys(pilot.site for pilot in export.pilots):
         world.site(site)
-    for number, guest in enumerate(export.pilots):
-        host = Host(fast.get((guest.site, guest.host), 1.0))
+    for number, pilot in enumerate(export.pilots):
+        host = Host(fast.get((pilot.site, pilot.host), 1.0))
         idle = always(world.server.core.config.idle)
-        place = Place(guest.site, host, guest.cores, guest.memory or 1 << 50, 1, idle)
-        world.visit(f"{guest.host}.{number}", place, guest.came, guest.left)
+        place = PilotPlace(pilot.site, host, pilot.cores, pilot.memory or 1 << 50, latency=1, returns=idle)
+        world.visit(f"{pilot.host}.{number}", place, pilot.came, pilot.left)
     world.submit(work(export, fast, select))
     world.run(_patience(export))
     return record
@@ -188,5 +193,5 @@ def work(export: Export, fast: dict[tuple[str, str], float], select: str = "", p
                 edges=event.edges, provision=provision or event.provision)
 
 
-def _work(task: Task, fast: dict[tuple[str, str], float]) -> int:
+def _work(task: EndedTask, fast: dict[tuple[str, str], float]) -> int:
     return max(1, round(task.wall * fast.get((task.site, task.host), 1.0)))

@@ -17,7 +17,7 @@ import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from windfall.core.config import Config
 from windfall.core.invariants.promises import Witness, check_all
@@ -29,19 +29,29 @@ from windfall.sim.engine import Engine
 from windfall.sim.models.hosts import Host, Machines
 from windfall.sim.models.laws import Law, always
 from windfall.sim.models.network import Network
-from windfall.sim.models.pilot import Pilot
-from windfall.sim.models.placeholder import Placeholder, Turns
-from windfall.sim.models.provisioner import Tender
+from windfall.sim.models.pilot import Pilot, PilotSpec, Surroundings
+from windfall.sim.models.placeholder import USUAL_TURNS, OthersTurns, Placeholder, Turns
+from windfall.sim.models.provisioner import SimulatedTender, TenderOptions
 from windfall.sim.models.server import Server
-from windfall.sim.models.site import Job, Site
+from windfall.sim.models.site import BatchJob, SimulatedSite
 from windfall.sim.models.storage import Storage
 
 OWNER = "user"
+GRACE = 5_000  # ms
 Wall = Callable[[int, random.Random], int]
 Extra = dict[str, list[Transfer]]  # the files that a granted task has to fetch
 
 
-class Broken(AssertionError):
+def target_shape(name: str, count: int, **fields: Any) -> TargetShape:
+    """Return a target of `count` tasks of one core each; `fields`: those that differ from a plain task's."""
+    plain: dict[str, Any] = {
+        "after": [], "cores": 1, "memory": 0, "gpus": 0, "disk": 0, "limit": 0, "expect": 0, "grace": GRACE,
+        "checkpoint": False, "retries": 3, "memory_retries": 0, "priority": 0,
+    }
+    return TargetShape(name, count, **(plain | fields))
+
+
+class BrokenPromise(AssertionError):
     """A promise does not hold."""
 
 
@@ -72,7 +82,7 @@ class Work:
 
 
 @dataclass
-class Place:
+class PilotPlace:
     """A host on which a pilot is started, and started again when it has left or died."""
 
     site: str
@@ -84,6 +94,19 @@ class Place:
     deadline: int = 0  # ms from an attempt's start until the site reports its dead pilot as gone; 0: never
 
 
+class WorldRules(NamedTuple):
+    """The rules of a world: what its server, sites and pilots do apart from the protocol."""
+
+    service: int = 0  # ms for which each charged request holds the server, which is one queue
+    charges: Callable[[e.Event], bool] | None = None  # does the server charge for a request?  None: for all
+    settle: int = 1_000  # ms after which a pilot that died is started again
+    tells: bool = True  # does a site report that a pilot is gone?
+    obeys: bool = True  # do pilots obey cancellations and recalls?
+
+
+PLAIN_RULES = WorldRules()
+
+
 @dataclass
 class Tally:
     attempts: int = 0
@@ -93,21 +116,20 @@ class Tally:
 
 
 class World:
-    def __init__(
-        self, seed: int = 0, config: Config | None = None, *, service: int = 0, watch: bool = False,
-        settle: int = 1_000, engine: Engine | None = None, charges: Callable[[e.Event], bool] | None = None,
-        tells: bool = True, obeys: bool = True,
-    ) -> None:
-        self.engine = engine or Engine(seed)  # several worlds may share an engine: the same time, the same sites
-        self.server = Server(self.engine, config, service, self._check if watch else None, charges)
+    def __init__(self, seed: int = 0, config: Config | None = None, rules: WorldRules = PLAIN_RULES, *,
+                 watch: bool = False, engine: Engine | None = None) -> None:
+        """Make a world; worlds with one `engine` share its time and its random numbers, and may share sites."""
+        self.engine = engine or Engine(seed)
+        self.server = Server(self.engine, config, rules.service, rules.charges)
+        if watch:
+            self.server.observe(self._check)
         self.network = Network(self.engine)
         self.storage = Storage()
-        self.settle = settle  # ms after which a pilot that died is started again
-        self.tells = tells  # does a site report that a pilot is gone?
-        self.obeys = obeys  # do pilots obey cancellations and recalls?
+        self.rules = rules
         self.tally = Tally()
+        self._surroundings = Surroundings(self.engine, self.server, self._run, self._render, self._stage)
         self._works: dict[int, Work] = {}
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, PilotPlace] = {}
         self._pilots: dict[str, Pilot] = {}  # the last pilot at each place
         self._away: set[str] = set()  # places whose host is away
         self._shapes: dict[tuple[int, int, int, int], dict[str, Any]] = {}
@@ -127,55 +149,63 @@ class World:
         self.network.link(a, b, start=start, rate=rate, shared=shared)
         self.server.put(e.KnowLink(0, a, b, start, round(rate)))
 
-    def placeholders(self, site: str, count: int, *, latency: int = 0, after_work: int = 0,
-                     after_nothing: int = 10_000) -> None:
+    def placeholders(self, site: str, count: int, others: OthersTurns = USUAL_TURNS, latency: int = 0) -> None:
         """Add hosts on which placeholders take turns with others' jobs: each runs one grant and leaves (T3)."""
         for number in range(1, count + 1):
             name = f"{site}-{number}"
-            self._places[name] = Place(site, Host(), latency=latency)
-            Turns(name, self._placeholder, self.engine.after, after_work=after_work, after_nothing=after_nothing,
-                  over=self.done)
+            self._places[name] = PilotPlace(site, Host(), latency=latency)
+            Turns(name, self._start_placeholder, self.engine, others)
 
-    def _placeholder(self, name: str, left: Callable[[Pilot], None]) -> Placeholder:
-        place = self._places[name]
-        return Placeholder(
-            self.engine, self.server, self._run, self._render, name=name, site=place.site, memory=place.memory,
-            latency=place.latency, on_end=left, stage=self._stage)
+    def _start_placeholder(self, name: str, left: Callable[[Pilot], None]) -> None:
+        if not self.done():
+            place = self._places[name]
+            spec = PilotSpec(name, place.site, memory=place.memory, latency=place.latency)
+            Placeholder(self._surroundings, spec, left)
 
     def pilots(self, site: str, count: int, *, cores: int = 1, speed: float = 1.0, loses: float = 0.0,
                latency: int = 0) -> None:
+        """Add hosts, each with a pilot."""
         for _ in range(count):
-            self._settle_in(Place(site, Host(speed, loses), cores, latency=latency))
+            self.add_host(PilotPlace(site, Host(speed, loses), cores, latency=latency))
 
     def machines(self, site: str, group: Machines, draw: random.Random) -> None:
         """Add a group of like hosts; a pilot that leaves a host for lack of work is started there again."""
         idle = always(self.server.core.config.idle)
         for host in group.hosts(draw):
-            self._settle_in(Place(site, host, group.cores, group.memory, group.latency, idle))
+            self.add_host(PilotPlace(site, host, group.cores, group.memory, latency=group.latency, returns=idle))
 
-    def cluster(self, site: Site, limits: Limits, *, latency: int = 0, disk: bool = False,
-                cut: Callable[[int], bool] | None = None, **more: Any) -> Tender:
-        """Add a batch site, whose tender starts pilots as the core orders.  `more`: options of the tender."""
-        def begin(job: Job) -> Pilot:
+    def cluster(self, site: SimulatedSite, limits: Limits, *, disk: bool = False,
+                cut: Callable[[int], bool] | None = None, **tender: Any) -> SimulatedTender:
+        """Add a batch site, whose tender starts pilots as the core orders.
+
+        `cut(now)`: are the site's pilots cut off from the server?  `tender`: fields of `TenderOptions`.
+        """
+        options = TenderOptions(**tender)
+
+        def begin(job: BatchJob) -> Pilot:
             left = job.started + job.shape.wall - self.engine.now if job.shape.wall else None
-            self._places[job.nonce] = Place(site.name, Host(site.speed), job.shape.cores)
-            return Pilot(
-                self.engine, self.server, self._run, self._render, name=job.nonce, site=site.name,
-                cores=job.shape.cores, memory=job.shape.memory or 1 << 50, wall=left, latency=latency,
-                on_end=lambda _: site.leave(job), stage=self._stage, cut=cut,
-            )
+            self._places[job.nonce] = PilotPlace(site.name, Host(site.settings.speed), job.shape.cores)
+            spec = PilotSpec(job.nonce, site.name, job.shape.cores, job.shape.memory or 1 << 50, wall=left,
+                             latency=options.latency, cut=cut)
+            return Pilot(self._surroundings, spec, lambda _: site.leave(job))
 
-        self.server.put(e.AddSite(0, site.name, OWNER, "simulated", [], limits, disk))
-        return Tender(self.engine, self.server, site, begin, latency=latency, **more)
+        self.server.put(e.AddSite(0, name=site.name, owner=OWNER, kind="simulated", limits=limits, disk=disk))
+        return SimulatedTender(self.server, site, begin, options)
 
     def submit(self, work: Work, then: Callable[[int], None] | None = None) -> None:
         """Submit a bag; `then` is called with its number."""
-        shape = TargetShape("main", work.tasks, [], work.cores, 0, 0, 0, work.limit, work.expect, 5_000, False,
-                            work.retries, 0, 0, batch=work.batch)
-        event = e.Submit(0, OWNER, work.name, "", b"", work.targets or [shape], False, work.select, False, work.edges,
-                         work.provision, work.options, work.data, work.data_selection, replicate=work.replicate,
-                         policy=work.policy, fail_over=work.fail_over)
+        shape = target_shape("main", work.tasks, cores=work.cores, limit=work.limit, expect=work.expect,
+                             retries=work.retries, batch=work.batch)
+        event = e.Submit(
+            0, owner=OWNER, name=work.name, idempotency="", spec=b"", targets=work.targets or [shape], external=False,
+            select=work.select, open=False, edges=work.edges, provision=work.provision, options=work.options,
+            data=work.data, data_selection=work.data_selection, replicate=work.replicate, policy=work.policy,
+            fail_over=work.fail_over)
 
+        self.send(event, work, then)
+
+    def send(self, event: e.Submit, work: Work, then: Callable[[int], None] | None = None) -> None:
+        """Submit a bag by an event of the caller's own; `work` says how long its tasks take."""
         def taken(effect: Any) -> None:
             self._works[effect.value] = work
             if then is not None:
@@ -196,7 +226,8 @@ class World:
         self._coming -= 1
         self.submit(work)
 
-    def _settle_in(self, place: Place) -> None:
+    def add_host(self, place: PilotPlace) -> None:
+        """Add a host, named by its site and a number, and start a pilot there when the host is present."""
         number = self._born[place.site] = self._born.get(place.site, 0) + 1
         name = f"{place.site}-{number}"
         self._places[name] = place
@@ -210,10 +241,9 @@ class World:
 
     def _start(self, name: str) -> None:
         place = self._places[name]
-        self._pilots[name] = Pilot(
-            self.engine, self.server, self._run, self._render, name=name, site=place.site, cores=place.cores,
-            memory=place.memory, latency=place.latency, on_end=self._ended,
-            cut=place.host.network.cut if place.host.network else None, stage=self._stage)
+        spec = PilotSpec(name, place.site, place.cores, place.memory, latency=place.latency,
+                         cut=place.host.network.cut if place.host.network else None)
+        self._pilots[name] = Pilot(self._surroundings, spec, self._ended)
 
     def _ended(self, pilot: Pilot) -> None:
         """Start a pilot that left for lack of work again, where its place says so."""
@@ -225,7 +255,7 @@ class World:
         if self._pilots[pilot.name] is pilot and pilot.name not in self._away:
             self._start(pilot.name)
 
-    def visit(self, name: str, place: Place, came: int, left: int | None) -> None:
+    def visit(self, name: str, place: PilotPlace, came: int, left: int | None) -> None:
         """Start a pilot at `came`; at `left` the server drains it, so that it finishes its running tasks."""
         self._places[name] = place
         self.engine.at(came, self._start, name)
@@ -256,7 +286,7 @@ class World:
     def _take_away(self, pilot: Pilot) -> None:
         if pilot.alive:
             pilot.die()
-            if pilot.number and self.tells:
+            if pilot.number and self.rules.tells:
                 self.server.put(e.Gone(0, pilot.number))
 
     # --- running ----------------------------------------------------------------------------------------------------
@@ -289,7 +319,7 @@ class World:
         elif (work.fails and draw.random() < work.fails) or index in work.failing:
             return wall, {"a": task.attempt, "o": "failed", "why": "exit", "exit": 1, "wall": wall}
         elif work.data is not None and work.data.leaves:
-            self.engine.after(wall, self._keep, pilot, task.attempt, number, index)
+            self.engine.after(wall, self._keep, pilot, task.attempt, task.command)
         self.tally.busy += wall
         return wall, {"a": task.attempt, "wall": wall}
 
@@ -312,12 +342,13 @@ class World:
 
         next_one()
 
-    def _keep(self, pilot: Pilot, attempt: int, bag: int, task: int) -> None:
+    def _keep(self, pilot: Pilot, attempt: int, file_set: tuple[int, int]) -> None:
         """Store the output of an attempt that has succeeded on the disk of its pilot; a killed attempt leaves none."""
+        bag, task = file_set
         data = self._works[bag].data
         if data is not None and pilot.alive and attempt in pilot.running:
             size = int.from_bytes(data.leaves[8 * task : 8 * task + 8], "little")
-            self.storage.put(self._disk(pilot), (bag, task), size)
+            self.storage.put(self._disk(pilot), file_set, size)
 
     def _disk(self, pilot: Pilot) -> str:
         return place_of(self.server.core.state, self.server.core.state.pilots[pilot.number])
@@ -331,7 +362,7 @@ class World:
         """Kill a pilot with its attempts; its host starts a new one after `settle` ms."""
         if pilot.alive:
             self._take_away(pilot)
-            self.engine.after(self.settle, self._return, pilot)
+            self.engine.after(self.rules.settle, self._return, pilot)
             deadline = self._places[pilot.name].deadline
             if deadline and pilot.began:
                 self.engine.at(max(pilot.began.values()) + deadline, self.server.put, e.Gone(0, pilot.number))
@@ -347,7 +378,7 @@ class World:
                 {"n": number, "groups": [self._group(group, moves) for group in groups]}
                 for number, groups in answer.grants
             ]
-        if self.obeys and (answer.cancel or answer.recall or answer.census or answer.stop):
+        if self.rules.obeys and (answer.cancel or answer.recall or answer.census or answer.stop):
             rendered |= {"cancel": answer.cancel, "recall": answer.recall, "census": answer.census, "stop": answer.stop}
         return rendered
 
@@ -376,7 +407,7 @@ class World:
         self._witness.observe(facts)
         broken = check_all(self.server.core.turn, self._witness)
         if broken:
-            raise Broken(f"at {self.engine.now} ms: " + "; ".join(broken[:6]))
+            raise BrokenPromise(f"at {self.engine.now} ms: " + "; ".join(broken[:6]))
 
 
 def _by_attempt(moves: list[Transfer]) -> dict[int, Extra]:

@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from windfall.core.config import Config
-from windfall.sim.experiments.base import Cell, Experiment, Figure, Options, Outcome, Series
-from windfall.sim.experiments.grids import HOUR, MINUTE, SOURCE, Kind, remember, settle_in
+from windfall.sim.experiments.base import Cell, Experiment, Figure, Options, Series, StudyResult, seeds_cell
+from windfall.sim.experiments.grids import HOUR, MINUTE, SOURCE, HostKind, remember, settle_in
 from windfall.sim.record import Record
-from windfall.sim.world import Work, World
+from windfall.sim.world import Work, World, WorldRules
 
 SEEDS = 15
 BAGS = 5
 
 
 @dataclass(frozen=True)
-class Study:
+class FiveBagsCalibration:
     tasks: int = 1_200  # printed
     minutes: tuple[float, float] = (2.5, 3.5)
     grid: int = 300  # hosts
@@ -32,6 +32,9 @@ class Study:
     spread: float = 0.15  # deviation of the logarithm of the grid's speeds
     away: float = 10.0  # min until a preempted host returns
     deadline: float = 60.0  # min
+
+
+CALIBRATION = FiveBagsCalibration()
 
 
 GOOD = "Host.ErrorRate < 0.01"
@@ -58,43 +61,43 @@ def policy(place: int) -> dict[str, str]:
             "requirements": f"Host.Running < ({held}) && ({REQUIREMENTS[place]})"}
 
 
-class Row(NamedTuple):
+class BagTimes(NamedTuple):
     """The times of one bag in one run, in minutes."""
 
     turnaround: float  # from the submission
     tail: float  # from when, for the first time, fewer of its tasks waited than ran
 
 
-def play(seed: int, study: Study = Study()) -> list[Row]:
+def play(seed: int, calibration: FiveBagsCalibration = CALIBRATION) -> list[BagTimes]:
     lease = 10 * MINUTE
-    low, high = (round(each * MINUTE) for each in study.minutes)
+    low, high = (round(each * MINUTE) for each in calibration.minutes)
     config = Config(lease=lease, park=lease * 5 // 6, deaths=1_000, idle=1 << 40, silence=24 * HOUR,
                     prefetch=10 * high)
-    world = World(seed, config, settle=round(study.away * MINUTE), tells=False, obeys=False)
+    world = World(seed, config, WorldRules(settle=round(calibration.away * MINUTE), tells=False, obeys=False))
     record = Record()
     record.attach(world.server)
     draw = random.Random(f"hosts {seed}")
-    hosts = settle_in(world, [Kind("grid", study.grid, study.bad, study.loses, study.spread),
-                              Kind("cluster", study.cluster)], draw)
+    grid = HostKind("grid", calibration.grid, calibration.bad, calibration.loses, calibration.spread)
+    hosts = settle_in(world, [grid, HostKind("cluster", calibration.cluster)], draw)
     world.engine.run(1)
     remember(world, hosts, draw)
-    limit = round(study.deadline * MINUTE) - 15 * MINUTE
+    limit = round(calibration.deadline * MINUTE) - 15 * MINUTE
     for place in range(BAGS):
-        world.submit(Work(study.tasks, lambda _task, lot: lot.randint(low, high), retries=100, limit=limit,
+        world.submit(Work(calibration.tasks, lambda _task, lot: lot.randint(low, high), retries=100, limit=limit,
                           expect=(low + high) // 2, policy=policy(place), name=f"B{place + 1}"))
     begun = world.engine.now
     world.run()
     return [_row(record, bag, begun) for bag in range(1, BAGS + 1)]
 
 
-def _row(record: Record, bag: int, begun: int) -> Row:
+def _row(record: Record, bag: int, begun: int) -> BagTimes:
     sent: dict[int, int] = {}
     done: list[int] = []
     for attempt in record.attempts():
         if attempt.bag == bag:
             sent[attempt.task] = min(sent.get(attempt.task, attempt.granted), attempt.granted)
             done += [attempt.end] if attempt.counts else []
-    return Row((record.bags[bag].ended - begun) / MINUTE, (record.bags[bag].ended - tail(sent, done)) / MINUTE)
+    return BagTimes((record.bags[bag].ended - begun) / MINUTE, (record.bags[bag].ended - tail(sent, done)) / MINUTE)
 
 
 def tail(sent: dict[int, int], done: list[int]) -> int:
@@ -116,23 +119,20 @@ CLAIMS = (
 )
 
 
-def run_8(options: Options) -> Outcome:
-    seeds = range(options.first_seed, options.first_seed + (options.seeds or SEEDS))
+def run_8(options: Options) -> StudyResult:
     runs = []
-    for seed in seeds:
+    for seed in options.seed_range(SEEDS):
         runs.append(play(seed))
         options.tell(f"seed {seed}: " + ", ".join(f"{row.turnaround:.0f} ({row.tail:.0f}) min" for row in runs[-1]))
     cells = []
     for place in range(BAGS):
-        for name in Row._fields:
+        for name in BagTimes._fields:
             values = [getattr(rows[place], name) for rows in runs]
             cells.append(Cell(f"B{place + 1}: {name}", None, sum(values) / len(values), "min"))
-    count = len(runs)
-    cells += [Cell(f"of {count} seeds: {name}", None, sum(map(holds, runs)), "", 13 / 15 * count, count)
-              for name, holds in CLAIMS]
+    cells += [seeds_cell(name, sum(map(holds, runs)), len(runs)) for name, holds in CLAIMS]
     x = [float(place + 1) for place in range(BAGS)]
-    series = [Series(name, x, [getattr(row, name) for row in runs[0]]) for name in Row._fields]
-    return Outcome(cells, [Figure("Turnaround and tail of B1 to B5", "bag", "min", series)])
+    series = [Series(name, x, [getattr(row, name) for row in runs[0]]) for name in BagTimes._fields]
+    return StudyResult(cells, [Figure("Turnaround and tail of B1 to B5", "bag", "min", series)])
 
 
 EXPERIMENTS = [

@@ -42,10 +42,15 @@ class Figure(NamedTuple):
     series: list[Series]
 
 
-class Outcome(NamedTuple):
+class StudyResult(NamedTuple):
     cells: list[Cell]
     figures: Sequence[Figure] = ()
     notes: Sequence[str] = ()
+
+
+def seeds_cell(claim: str, holding: int, count: int) -> Cell:
+    """Return the cell of a claim that is to hold in 13 of 15 seeds."""
+    return Cell(f"of {count} seeds: {claim}", None, holding, low=13 / 15 * count, high=count)
 
 
 def quiet(_text: str) -> None:
@@ -59,9 +64,13 @@ class Options(NamedTuple):
     first_seed: int = 1
     tell: Callable[[str], None] = quiet
 
+    def seed_range(self, usual: int) -> range:
+        """Return the seeds to run; `usual`: the study's own number of them."""
+        return range(self.first_seed, self.first_seed + (self.seeds or usual))
+
 
 class Experiment(NamedTuple):
     id: str
     title: str
     source: str
-    run: Callable[[Options], Outcome]
+    run: Callable[[Options], StudyResult]

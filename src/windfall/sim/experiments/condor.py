@@ -1,8 +1,8 @@
 """GridBot against plain Condor (Silberstein et al. 2009): 3,000 short jobs in one opportunistic pool.
 
 The pool is the same for both.  Without Windfall every job queues for a slot of its own; with Windfall the pool starts
-pilots, each of which keeps its slot and runs job after job.  `Study` holds the numbers that the paper does not print,
-one set for all seeds; `docs/explanation/experiments.md` says how they were chosen and what depends on them.
+pilots, each of which keeps its slot and runs job after job.  `CALIBRATION` holds the numbers that the paper does not
+print, one set for all seeds; `docs/explanation/experiments.md` says how they were chosen and what depends on them.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from windfall.core.config import Config
 from windfall.core.messages.facts import Limits, Shape
 from windfall.sim.engine import Engine
-from windfall.sim.experiments.base import Cell, Experiment, Figure, Options, Outcome, Series
-from windfall.sim.models.site import Job, Site
+from windfall.sim.experiments.base import Cell, Experiment, Figure, Options, Series, StudyResult
+from windfall.sim.models.site import BatchJob, SimulatedSite, SiteSettings
 from windfall.sim.record import Record
 from windfall.sim.world import Work, World
 
@@ -29,7 +29,7 @@ DEADLINE = 600_000  # ms after which a silent job is sent again; printed
 
 
 @dataclass(frozen=True)
-class Study:
+class CondorCalibration:
     """The pool, and what it gives one user.  Times are seconds."""
 
     task: tuple[float, float] = (30.0, 300.0)  # printed
@@ -44,18 +44,21 @@ class Study:
     latency: float = 0.07  # one way, between the pool and the server on another continent
 
 
+CALIBRATION = CondorCalibration()
+
+
 class Pool:
     """Our queue at an opportunistic pool.  A negotiation claims slots for waiting jobs, which start there one by one.
     When a job ends its slot stays ours for the next job, or goes to other users."""
 
-    def __init__(self, engine: Engine, study: Study, slots: int) -> None:
-        self.engine, self.study, self.slots = engine, study, slots
-        self.site: Site | None = None  # set later: the site needs its queue first
+    def __init__(self, engine: Engine, calibration: CondorCalibration, slots: int) -> None:
+        self.engine, self.calibration, self.slots = engine, calibration, slots
+        self.site: SimulatedSite | None = None  # set later: the site needs its queue first
         self._waiting: dict[Hashable, None] = {}
         self._running: dict[Hashable, None] = {}
         self._claims = 0  # our idle slots
         self._pacing = False
-        engine.after(round(engine.random.uniform(0, study.cycle) * 1000), self._negotiate)
+        engine.after(round(engine.random.uniform(0, calibration.cycle) * 1000), self._negotiate)
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -74,23 +77,23 @@ class Pool:
 
     def end(self, now: int, key: Hashable) -> list[Hashable]:
         del self._running[key]
-        self._claims += self.engine.random.random() < self.study.kept
+        self._claims += self.engine.random.random() < self.calibration.kept
         self._pace()
         return []
 
     def _negotiate(self) -> None:
         others = self.slots - len(self._running) - self._claims
-        offered = sum(self.engine.random.random() < self.study.offered for _ in range(others))
+        offered = sum(self.engine.random.random() < self.calibration.offered for _ in range(others))
         self._claims += max(0, min(offered, len(self._waiting) - self._claims))
         self._pace()
-        self.engine.after(round(self.study.cycle * 1000), self._negotiate)
+        self.engine.after(round(self.calibration.cycle * 1000), self._negotiate)
 
     def _pace(self) -> None:
         if not self._waiting:
             self._claims = 0  # a pool takes idle slots back when the queue is empty
         elif self._claims and not self._pacing:
             self._pacing = True
-            self.engine.after(round(self.study.gap * 1000), self._start)
+            self.engine.after(round(self.calibration.gap * 1000), self._start)
 
     def _start(self) -> None:
         self._pacing = False
@@ -104,47 +107,47 @@ class Pool:
         self._pace()
 
 
-def pool(engine: Engine, study: Study) -> Site:
+def pool(engine: Engine, calibration: CondorCalibration) -> SimulatedSite:
     """Return the pool, with a number of slots drawn for the day."""
-    slots = round(study.slots * math.exp(engine.random.gauss(-study.days**2 / 2, study.days)))
-    queue = Pool(engine, study, slots)
-    queue.site = Site(engine, "pool", queue, startup=round(study.startup * 1000), preempts=study.preempted * 1000,
-                      requeues=True)
+    slots = round(calibration.slots * math.exp(engine.random.gauss(-calibration.days**2 / 2, calibration.days)))
+    queue = Pool(engine, calibration, slots)
+    queue.site = SimulatedSite(engine, "pool", queue, SiteSettings(
+        startup=round(calibration.startup * 1000), preempts=calibration.preempted * 1000, requeues=True))
     return queue.site
 
 
-def durations(seed: int, study: Study, tasks: int) -> list[int]:
+def durations(seed: int, calibration: CondorCalibration, tasks: int) -> list[int]:
     """Draw the run times of the jobs; both ways of running them get the same."""
     draw = random.Random(f"jobs {seed}")
-    return [round(draw.uniform(*study.task) * 1000) for _ in range(tasks)]
+    return [round(draw.uniform(*calibration.task) * 1000) for _ in range(tasks)]
 
 
 class Direct:
     """A job of the pool that runs one task; a preempted job begins again from the start."""
 
-    def __init__(self, engine: Engine, site: Site, job: Job, wall: int, ended: dict[str, int]) -> None:
-        self._engine, self._site, self._job, self._ended = engine, site, job, ended
+    def __init__(self, site: SimulatedSite, job: BatchJob, wall: int, ended: dict[str, int]) -> None:
+        self._site, self._job, self._ended = site, job, ended
         self._alive = True
-        engine.after(wall, self._end)
+        site.engine.after(wall, self._end)
 
     def die(self) -> None:
         self._alive = False
 
     def _end(self) -> None:
         if self._alive:
-            self._ended[self._job.nonce] = self._engine.now
+            self._ended[self._job.nonce] = self._site.engine.now
             self._site.leave(self._job)
 
 
-def plain(seed: int, study: Study = Study(), tasks: int = TASKS) -> list[int]:
+def plain(seed: int, calibration: CondorCalibration = CALIBRATION, tasks: int = TASKS) -> list[int]:
     """Return the sorted ends of the jobs when each is submitted to the pool directly."""
     engine = Engine(seed)
-    site = pool(engine, study)
-    walls = durations(seed, study, tasks)
+    site = pool(engine, calibration)
+    walls = durations(seed, calibration, tasks)
     ended: dict[str, int] = {}
 
-    def begin(job: Job) -> Direct:
-        return Direct(engine, site, job, walls[int(job.nonce)], ended)
+    def begin(job: BatchJob) -> Direct:
+        return Direct(site, job, walls[int(job.nonce)], ended)
 
     for number in range(tasks):
         site.submit("user", str(number), Shape(1, 1 << 30), begin)
@@ -152,16 +155,17 @@ def plain(seed: int, study: Study = Study(), tasks: int = TASKS) -> list[int]:
     return sorted(ended.values())
 
 
-def through(seed: int, study: Study = Study(), tasks: int = TASKS, replicate: str = "none") -> Record:
+def through(seed: int, calibration: CondorCalibration = CALIBRATION, tasks: int = TASKS,
+            replicate: str = "none") -> Record:
     """Run the jobs through Windfall, with its pilots in the same pool."""
     engine = Engine(seed)
-    site = pool(engine, study)
+    site = pool(engine, calibration)
     world = World(config=Config(deaths=200), engine=engine)
     record = Record()
     record.attach(world.server)
-    latency = round(study.latency * 1000)
+    latency = round(calibration.latency * 1000)
     world.cluster(site, Limits([Shape(1, 1 << 30)], pilots=MOST_PILOTS), latency=latency)
-    walls = durations(seed, study, tasks)
+    walls = durations(seed, calibration, tasks)
     world.submit(Work(tasks, lambda task, _draw: walls[task], retries=20, limit=DEADLINE, expect=165_000,
                       replicate=replicate))
     world.run()
@@ -172,10 +176,9 @@ def ends(record: Record) -> list[int]:
     return sorted(attempt.end for attempt in record.attempts() if attempt.counts)
 
 
-def run_c(options: Options) -> Outcome:
-    seeds = range(options.first_seed, options.first_seed + (options.seeds or SEEDS))
+def run_c(options: Options) -> StudyResult:
     plains, ours, more = [], [], []
-    for seed in seeds:
+    for seed in options.seed_range(SEEDS):
         plains.append(plain(seed))
         record = through(seed)
         ours.append(ends(record))
@@ -188,12 +191,12 @@ def run_c(options: Options) -> Outcome:
         Cell("its deviation", 41, _deviation([each[-1] / MINUTE for each in plains]), "min"),
         Cell("through Windfall", 53, _mean([each[-1] for each in ours]) / MINUTE, "min"),
         Cell("its deviation", 10, _deviation([each[-1] / MINUTE for each in ours]), "min"),
-        Cell("ratio of the means", 170 / 53, sum(map(_last, plains)) / sum(map(_last, ours)), "", 2, 5),
+        Cell("ratio of the means", 170 / 53, sum(map(_last, plains)) / sum(map(_last, ours)), low=2, high=5),
         Cell("least ratio of a seed", None, min(ratios), ""),
         Cell("greatest", None, max(ratios), ""),
         Cell("attempts beyond one a job", None, 100 * _mean(more), "%"),
     ]
-    return Outcome(cells, [_figure(plains[0], ours[0])])
+    return StudyResult(cells, [_figure(plains[0], ours[0])])
 
 
 def _last(times: list[int]) -> int:

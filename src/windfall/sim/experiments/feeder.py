@@ -26,18 +26,17 @@ from windfall.core.decide.replicas.by_expression import RunningTask, reader
 from windfall.core.expressions import attributes
 from windfall.core.expressions.classads import Value, matches, program
 from windfall.core.messages import events as e, facts as f
-from windfall.core.messages.facts import TargetShape
 from windfall.core.messages.lifecycle import GRANTED, O_SUCCEEDED, READY, STARTED
 from windfall.core.state.world import BagState
 from windfall.core.step import Core
 from windfall.errors import BadInput
-from windfall.sim.world import OWNER, Work, World
+from windfall.sim.world import OWNER, Work, World, target_shape
 
-MINUTE = 60_000
+CYCLE = 60_000  # ms between two cycles of the feeder
 AGE = re.compile(r"Now - Task\.Replica\d+\.SentTime")
 
 
-class Rules(NamedTuple):
+class FeederRules(NamedTuple):
     """The rules of one bag."""
 
     replicate: str = ""  # an expression; empty: no replicas
@@ -62,22 +61,27 @@ class ReplicaRule:
         self.reads = [_read(path) for path in self.program.uses]
         self.known: dict[tuple[Value, ...], bool] = {}
 
-    def wants(self, core: Core, now: int, bag: BagState, job: int, rows: list[int], count: int) -> bool:
-        """May a running job have one more replica?  `rows`: those of its attempts, oldest first.
+    def at(self, core: Core, now: int, bag: BagState) -> Callable[[int, list[int], int], bool]:
+        """Return the function that decides at this moment: may a running job of the bag have one more replica?
 
-        Results are cached.  Where the expression uses only ages, a key holds ages instead of times.
+        The function takes a job, the rows of its attempts, oldest first, and the number of its replicas.
         """
-        values = tuple([count if read is None else read(core, now, bag, job, rows) for read in self.reads])
-        key = values
-        if self.times:
-            ages = list(values)
-            for at in self.times:
-                ages[at] = None if ages[at] is None else now // 1000 - ages[at]  # type: ignore[operator]
-            key = tuple(ages)
-        found = self.known.get(key)
-        if found is None:
-            found = self.known[key] = matches(self.program.result(values))
-        return found
+        def wants(job: int, rows: list[int], count: int) -> bool:
+            values = tuple([count if read is None else read(core, now, bag, job, rows) for read in self.reads])
+            key = self._by_age(values, now) if self.times else values
+            found = self.known.get(key)
+            if found is None:
+                found = self.known[key] = matches(self.program.result(values))
+            return found
+
+        return wants
+
+    def _by_age(self, values: tuple[Value, ...], now: int) -> tuple[Value, ...]:
+        """Replace times by ages: jobs that differ only in when they were sent share a result at the same age."""
+        ages = list(values)
+        for at in self.times:
+            ages[at] = None if ages[at] is None else now // 1000 - ages[at]  # type: ignore[operator]
+        return tuple(ages)
 
 
 def _read(path: str) -> Callable[[Core, int, BagState, int, list[int]], Value] | None:
@@ -112,8 +116,8 @@ def _case(core: Core, now: int, bag: BagState, job: int, rows: list[int]) -> Run
 class Feeder:
     """The feeder of one bag, whose number is known once it is submitted."""
 
-    def __init__(self, world: World, work: Work, rules: Rules, seed: int, cycle: int = MINUTE) -> None:
-        self.world, self.work, self.rules, self.cycle = world, work, rules, cycle
+    def __init__(self, world: World, work: Work, rules: FeederRules, seed: int) -> None:
+        self.world, self.work, self.rules = world, work, rules
         self.draw = random.Random(f"replicas {seed} {work.name}")
         self.replica_rule = ReplicaRule(rules.replicate or "false")
         self.bag = self.shadow = 0
@@ -133,7 +137,7 @@ class Feeder:
 
     def _taken(self, number: int) -> None:
         self.bag = number
-        self.world.engine.after(self.cycle, self._feed)
+        self.world.engine.after(CYCLE, self._feed)
 
     # --- results ------------------------------------------------------------------------------------------------------
 
@@ -170,25 +174,28 @@ class Feeder:
     # --- the cycle ----------------------------------------------------------------------------------------------------
 
     def _feed(self) -> None:
+        """Draw jobs for new replicas, begin or end the tail, and put the replicas into the queue."""
         if self.done:
             return
-        self.world.engine.after(self.cycle, self._feed)
+        self.world.engine.after(CYCLE, self._feed)
         bags = self.world.server.core.state.bags
-        bag = bags[self.bag]
-        waits = bag.counts[READY]
+        waits = bags[self.bag].counts[READY]
         queued = waits + (bags[self.shadow].counts[READY] if self.shadow else 0)
         few = self._few(waits if self.rules.lasts else queued)
         if few and not self.left:
             self.left = self.work.tasks - len(self.ends)
-        room = self.rules.buffer - queued
-        drawn = []
-        if self.rules.replicate and self.left and room > 0:
-            drawn = self._drawn(list(self._candidates(bag)), room)
+        drawn = self._draw_jobs(bags[self.bag], self.rules.buffer - queued)
         if not self.rules.lasts:
             few = self._few(queued + len(drawn))
         self._set_tail(few or (self.tail and self.rules.lasts))
         if drawn:
             self._enqueue(drawn)
+
+    def _draw_jobs(self, bag: BagState, room: int) -> list[int]:
+        """Draw jobs for replicas, at most `room`; none before the first tail."""
+        if not self.rules.replicate or not self.left or room <= 0:
+            return []
+        return self._drawn(list(self._candidates(bag)), room)
 
     def _few(self, queued: int) -> bool:
         """Are so few jobs left, in the queue or without a result, that the bag is in its tail?"""
@@ -204,9 +211,9 @@ class Feeder:
 
     def _candidates(self, bag: BagState) -> Iterator[int]:
         """Yield the running jobs without a result for which the expression holds, in order."""
-        running, now, core = self._running(), self.world.engine.now, self.world.server.core
+        running, wants = self._running(), self.replica_rule.at(self.world.server.core, self.world.engine.now, bag)
         for job in sorted(running):
-            if job not in self.ends and self.replica_rule.wants(core, now, bag, job, running[job], self._count(job)):
+            if job not in self.ends and wants(job, running[job], self._count(job)):
                 yield job
 
     def _count(self, job: int) -> int:
@@ -235,18 +242,19 @@ class Feeder:
             self.copies.setdefault(job, []).append(len(self.jobs))
             self.jobs.append(job)
         if self.shadow:
-            self.world.server.put(e.Append(0, OWNER, self.shadow, 0, len(jobs), "", b""))
+            self.world.server.put(e.Append(0, owner=OWNER, bag=self.shadow, target=0, count=len(jobs), idempotency="",
+                                           source=b""))
             return
         work = self.work
-        shape = TargetShape("main", len(jobs), [], work.cores, 0, 0, 0, work.limit, work.expect, 5_000, False,
-                            work.retries, 0, 0)
+        shape = target_shape("main", len(jobs), cores=work.cores, limit=work.limit, expect=work.expect,
+                             retries=work.retries)
         tail = self.rules.tail if self.tail else ""
         policy = {key: text for key, text in (("requirements", tail), ("rank", self.rules.rank)) if text}
         again = Work(0, lambda task, draw: work.wall(self.jobs[task], draw), limit=work.limit)
 
-        def taken(effect: Any) -> None:
-            self.shadow = effect.value
-            self.world._works[effect.value] = again
+        def taken(number: int) -> None:
+            self.shadow = number
 
-        event = e.Submit(0, OWNER, work.name, "", b"", [shape], False, "fcfs", True, policy=policy)
-        self.world.server.put(event, taken)
+        event = e.Submit(0, owner=OWNER, name=work.name, idempotency="", spec=b"", targets=[shape], external=False,
+                         select="fcfs", open=True, policy=policy)
+        self.world.send(event, again, taken)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from windfall.sim.models.hosts import ONE, Host
 from windfall.sim.models.laws import Law
-from windfall.sim.world import Place, World
+from windfall.sim.world import PilotPlace, World
 
 SOURCE = "Silberstein, Sharov, Geiger, Schuster: GridBot, execution of bags of tasks in multiple grids (2009)"
 SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
@@ -24,7 +24,7 @@ LEAST_SHARE = 0.01  # the least share of its time that a volunteer gives
 
 
 @dataclass(frozen=True)
-class Kind:
+class HostKind:
     """Hosts that are alike.  The share `bad` of them loses `loses[1]` of its attempts, the other hosts `loses[0]`."""
 
     site: str
@@ -50,7 +50,7 @@ class Fickle(Host):
         return Host.takes(self, work / share, draw, limit)
 
 
-def settle_in(world: World, kinds: Sequence[Kind], draw: random.Random) -> dict[str, Host]:
+def settle_in(world: World, kinds: Sequence[HostKind], draw: random.Random) -> dict[str, Host]:
     """Add the sites and hosts of each kind to a world; return the hosts by name."""
     found: dict[str, Host] = {}
     for kind in kinds:
@@ -59,11 +59,11 @@ def settle_in(world: World, kinds: Sequence[Kind], draw: random.Random) -> dict[
         for number in range(kind.count):
             host = _host(kind, kind.loses[number in bad], draw)
             found[f"{kind.site}-{number + 1}"] = host
-            world._settle_in(Place(kind.site, host, returns=kind.returns, deadline=kind.deadline))
+            world.add_host(PilotPlace(kind.site, host, returns=kind.returns, deadline=kind.deadline))
     return found
 
 
-def _host(kind: Kind, loses: float, draw: random.Random) -> Host:
+def _host(kind: HostKind, loses: float, draw: random.Random) -> Host:
     speed = math.exp(draw.gauss(0, kind.spread))
     if kind.gives is not None:
         return Fickle(speed, loses, gives=kind.gives)

@@ -11,17 +11,17 @@ import random
 from dataclasses import dataclass
 
 from windfall.core.config import Config
-from windfall.sim.experiments.base import Cell, Experiment, Figure, Options, Outcome, Series
-from windfall.sim.experiments.grids import HOUR, MINUTE, SOURCE, Kind, remember, settle_in
+from windfall.sim.experiments.base import Cell, Experiment, Figure, Options, Series, StudyResult
+from windfall.sim.experiments.grids import HOUR, MINUTE, SOURCE, HostKind, remember, settle_in
 from windfall.sim.record import Record
-from windfall.sim.world import Work, World
+from windfall.sim.world import Work, World, WorldRules
 
 SEEDS = 10
 BEST_OF = 5  # the paper shows the best of so many naive runs
 
 
 @dataclass(frozen=True)
-class Study:
+class NaiveCalibration:
     tasks: int = 3_000
     minutes: tuple[float, float] = (20.0, 40.0)
     deadline: float = 72.0  # h; printed
@@ -34,6 +34,9 @@ class Study:
     away: float = 10.0  # min until a preempted host returns
 
 
+CALIBRATION = NaiveCalibration()
+
+
 POLICY = {
     "requirements": "!Bag.Tail || (!Host.Volunteer && Host.ErrorRate < 0.05)",
     "replicate": "Task.NumberOfReplicas == 1 && (Task.Replica1.Host.Volunteer || Task.Replica1.Host.ErrorRate > 0.05)"
@@ -43,21 +46,22 @@ POLICY = {
 }
 
 
-def play(seed: int, policies: bool, study: Study = Study()) -> Record:
+def play(seed: int, policies: bool, calibration: NaiveCalibration = CALIBRATION) -> Record:
     lease = 6 * HOUR
-    deadline = round(study.deadline * HOUR)
+    deadline = round(calibration.deadline * HOUR)
     config = Config(lease=lease, park=lease * 5 // 6, deaths=1_000, idle=1 << 40, silence=deadline, prefetch=0)
-    world = World(seed, config, settle=round(study.away * MINUTE), tells=False)
+    world = World(seed, config, WorldRules(settle=round(calibration.away * MINUTE), tells=False))
     record = Record()
     record.attach(world.server)
     draw = random.Random(f"hosts {seed}")
     hosts = settle_in(world, [
-        Kind("grid", study.grid, study.grid_bad, study.grid_loses, 0.2),
-        Kind("volunteers", study.volunteers, 1.0, (0.0, study.volunteers_lose), 0.3, True, study.calls)], draw)
+        HostKind("grid", calibration.grid, calibration.grid_bad, calibration.grid_loses, 0.2),
+        HostKind("volunteers", calibration.volunteers, bad=1.0, loses=(0.0, calibration.volunteers_lose), spread=0.3,
+                 volunteer=True, calls=calibration.calls)], draw)
     world.engine.run(1)
     remember(world, hosts, draw)
-    low, high = (round(each * MINUTE) for each in study.minutes)
-    work = Work(study.tasks, lambda _task, lot: lot.randint(low, high), retries=100, limit=deadline - lease,
+    low, high = (round(each * MINUTE) for each in calibration.minutes)
+    work = Work(calibration.tasks, lambda _task, lot: lot.randint(low, high), retries=100, limit=deadline - lease,
                 expect=(low + high) // 2)
     if policies:
         work.policy = POLICY
@@ -71,10 +75,9 @@ def turnaround(record: Record) -> float:
     return (record.bags[1].ended - record.bags[1].submitted) / HOUR
 
 
-def run_n(options: Options) -> Outcome:
-    seeds = range(options.first_seed, options.first_seed + (options.seeds or SEEDS))
+def run_n(options: Options) -> StudyResult:
     naive, ours = [], []
-    for seed in seeds:
+    for seed in options.seed_range(SEEDS):
         naive.append(play(seed, False))
         ours.append(play(seed, True))
         options.tell(f"seed {seed}: naive {turnaround(naive[-1]):.0f} h, with policies {turnaround(ours[-1]):.1f} h")
@@ -82,14 +85,14 @@ def run_n(options: Options) -> Outcome:
     best = [min(hours[0][at : at + BEST_OF]) for at in range(0, len(hours[0]), BEST_OF)]
     more = sum(map(len, ours)) / len(ours)
     cells = [
-        Cell(f"naive, best of {BEST_OF}", 280, sum(best) / len(best), "h", 200, 370),
+        Cell(f"naive, best of {BEST_OF}", 280, sum(best) / len(best), "h", low=200, high=370),
         Cell("naive, mean of all", None, sum(hours[0]) / len(hours[0]), "h"),
-        Cell("with policies", 8, sum(hours[1]) / len(hours[1]), "h", None, 16),
-        Cell("the longest of these", None, max(hours[1]), "h", None, 16),
-        Cell("attempts that ended, beyond one a task", None, 100 * (more / Study().tasks - 1), "%"),
+        Cell("with policies", 8, sum(hours[1]) / len(hours[1]), "h", high=16),
+        Cell("the longest of these", None, max(hours[1]), "h", high=16),
+        Cell("attempts that ended, beyond one a task", None, 100 * (more / CALIBRATION.tasks - 1), "%"),
     ]
     series = [left("naive", naive[0]), left("policies", ours[0])]
-    return Outcome(cells, [Figure("Tasks that are left", "h", "tasks", series)])
+    return StudyResult(cells, [Figure("Tasks that are left", "h", "tasks", series)])
 
 
 def left(name: str, record: Record) -> Series:

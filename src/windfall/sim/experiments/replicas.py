@@ -1,29 +1,30 @@
 """GridBot's table of replication by scheduling (Silberstein et al. 2009): 30,000 jobs on collaborative grids.
 
-Each policy runs on the paper's server (`feeder.py`) and on ours, with the same hosts, jobs and deadline.  `Study` holds
-the numbers that the paper does not print, one set for all policies and seeds.
+Each policy runs on the paper's server (`feeder.py`) and on ours, with the same hosts, jobs and deadline.  `CALIBRATION`
+holds the numbers that the paper does not print, one set for all policies and seeds.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from windfall.core.config import Config
 from windfall.core.messages.lifecycle import O_CANCELLED, O_SUCCEEDED
-from windfall.sim.experiments.base import Cell, Experiment, Figure, Options, Outcome, Series
-from windfall.sim.experiments.feeder import Feeder, Rules
-from windfall.sim.experiments.grids import HOUR, MINUTE, SECOND, SOURCE, Kind, remember, settle_in, some
+from windfall.sim.experiments.base import Cell, Experiment, Figure, Options, Series, StudyResult
+from windfall.sim.experiments.feeder import Feeder, FeederRules
+from windfall.sim.experiments.grids import HOUR, MINUTE, SECOND, SOURCE, HostKind, remember, settle_in, some
 from windfall.sim.record import Record
-from windfall.sim.world import Work, World
+from windfall.sim.world import Work, World, WorldRules
 
 SEEDS = 15
 TIE = 1.05
 
 
 @dataclass(frozen=True)
-class Study:
+class ReplicasCalibration:
     tasks: int = 30_000
     minutes: tuple[float, float] = (10.0, 15.0)  # printed
     hosts: int = 3_000
@@ -38,7 +39,10 @@ class Study:
     returns: float = 30.0  # min, on average, until its host has a new pilot
 
 
-class Policy(NamedTuple):
+CALIBRATION = ReplicasCalibration()
+
+
+class PaperPolicy(NamedTuple):
     replication: str
     scheduling: str
     paper: tuple[float, float, float]  # replicas and waste in percent, turnaround in hours
@@ -65,55 +69,57 @@ REPLICATION = {
     "disabled": "",
 }
 POLICIES = (
-    Policy("permissive", "permissive", (58, 30, 4.1)),
-    Policy("restrictive", "restrictive", (11, 7, 3.2)),
-    Policy("permissive", "restrictive", (73, 57, 4.2)),
-    Policy("disabled", "permissive", (0, 0, 5.1)),
-    Policy("disabled", "restrictive", (0, 0, 5.8)),
+    PaperPolicy("permissive", "permissive", (58, 30, 4.1)),
+    PaperPolicy("restrictive", "restrictive", (11, 7, 3.2)),
+    PaperPolicy("permissive", "restrictive", (73, 57, 4.2)),
+    PaperPolicy("disabled", "permissive", (0, 0, 5.1)),
+    PaperPolicy("disabled", "restrictive", (0, 0, 5.8)),
 )
 
 
-class Row(NamedTuple):
+class PolicyNumbers(NamedTuple):
     replicas: float  # percent of the jobs
     waste: float  # percent of the jobs: results that were thrown away, or attempts that were cancelled
     turnaround: float  # h
 
 
-def platform(seed: int, study: Study) -> World:
+def platform(seed: int, calibration: ReplicasCalibration) -> World:
     lease = HOUR  # the paper's server takes silence as a loss only at the deadline
-    config = Config(lease=lease, park=lease * 5 // 6, deaths=1_000, idle=round(study.idle * SECOND), silence=24 * HOUR,
-                    prefetch=0)
-    world = World(seed, config, settle=round(study.away * MINUTE), tells=False)
+    config = Config(lease=lease, park=lease * 5 // 6, deaths=1_000, idle=round(calibration.idle * SECOND),
+                    silence=24 * HOUR, prefetch=0)
+    world = World(seed, config, WorldRules(settle=round(calibration.away * MINUTE), tells=False))
     draw = random.Random(f"hosts {seed}")
-    hosts = settle_in(world, [Kind("grid", study.hosts, study.bad, study.loses, study.spread,
-                                   returns=some(study.returns), deadline=round(study.deadline * MINUTE))], draw)
+    grid = HostKind("grid", calibration.hosts, calibration.bad, calibration.loses, calibration.spread,
+                    returns=some(calibration.returns), deadline=round(calibration.deadline * MINUTE))
+    hosts = settle_in(world, [grid], draw)
     world.engine.run(1)
-    remember(world, hosts, draw, study.clean)
+    remember(world, hosts, draw, calibration.clean)
     return world
 
 
-def work_of(seed: int, study: Study) -> Work:
+def work_of(seed: int, calibration: ReplicasCalibration) -> Work:
     draw = random.Random(f"jobs {seed}")
-    walls = [round(draw.uniform(*study.minutes) * MINUTE) for _ in range(study.tasks)]
-    return Work(study.tasks, lambda task, _draw: walls[task], retries=100, expect=750_000)
+    walls = [round(draw.uniform(*calibration.minutes) * MINUTE) for _ in range(calibration.tasks)]
+    return Work(calibration.tasks, lambda task, _draw: walls[task], retries=100, expect=750_000)
 
 
-def papers(seed: int, policy: Policy, study: Study = Study()) -> Row:
+def papers(seed: int, policy: PaperPolicy, calibration: ReplicasCalibration = CALIBRATION) -> PolicyNumbers:
     """Run a policy on the paper's server."""
-    world, work = platform(seed, study), work_of(seed, study)
-    rules = Rules(REPLICATION[policy.replication], buffer=study.buffer)
+    world, work = platform(seed, calibration), work_of(seed, calibration)
+    rules = FeederRules(REPLICATION[policy.replication], buffer=calibration.buffer)
     if policy.scheduling == "restrictive":
         rules = rules._replace(tail=RELIABLE)
     feeder = Feeder(world, work, rules, seed)
     begun = world.engine.now
     world.engine.run(done=lambda: feeder.done)
-    share = 100 / study.tasks
-    return Row(len(feeder.jobs) * share, feeder.discarded * share, (max(feeder.ends.values()) - begun) / HOUR)
+    share = 100 / calibration.tasks
+    return PolicyNumbers(len(feeder.jobs) * share, feeder.discarded * share, (max(feeder.ends.values()) - begun) / HOUR)
 
 
-def ours(seed: int, policy: Policy, study: Study = Study(), preset: str = "") -> Row:
+def ours(seed: int, policy: PaperPolicy, calibration: ReplicasCalibration = CALIBRATION,
+         preset: str = "") -> PolicyNumbers:
     """Run a policy on our own server: replicas do not queue, and superfluous ones are cancelled."""
-    world, work = platform(seed, study), work_of(seed, study)
+    world, work = platform(seed, calibration), work_of(seed, calibration)
     record = Record()
     record.attach(world.server)
     if policy.scheduling == "restrictive":
@@ -125,17 +131,17 @@ def ours(seed: int, policy: Policy, study: Study = Study(), preset: str = "") ->
     world.submit(work)
     world.run()
     wasted = sum(not each.counts and each.outcome in (O_SUCCEEDED, O_CANCELLED) for each in record.attempts())
-    share, bag = 100 / study.tasks, world.server.core.state.bags[1]
-    return Row(bag.replicas_granted * share, wasted * share, (record.bags[1].ended - record.bags[1].submitted) / HOUR)
+    share, bag, times = 100 / calibration.tasks, world.server.core.state.bags[1], record.bags[1]
+    return PolicyNumbers(bag.replicas_granted * share, wasted * share, (times.ended - times.submitted) / HOUR)
 
 
-def one_server(policy: Policy) -> bool:
+def one_server(policy: PaperPolicy) -> bool:
     """Do the paper's server and ours do the same under this policy?  They do, to the millisecond, if it has neither
     replicas nor a tail."""
     return policy.replication == "disabled" and policy.scheduling == "permissive"
 
 
-def in_order(rows: list[Row]) -> bool:
+def in_order(rows: list[PolicyNumbers]) -> bool:
     """Are the turnarounds in the paper's order?
 
     Restrictive/restrictive < permissive/permissive ≤ permissive/restrictive < disabled; less than a twentieth is a tie.
@@ -144,29 +150,30 @@ def in_order(rows: list[Row]) -> bool:
     return restrictive < permissive <= TIE * mixed and max(permissive, mixed) < min(disabled)
 
 
-def run_r(options: Options) -> Outcome:
-    seeds = range(options.first_seed, options.first_seed + (options.seeds or SEEDS))
-    emulated: list[list[Row]] = []
-    own: list[list[Row]] = []
-    for seed in seeds:
+def run_r(options: Options) -> StudyResult:
+    emulated: list[list[PolicyNumbers]] = []  # by seed, then by policy
+    own: list[list[PolicyNumbers]] = []
+    for seed in options.seed_range(SEEDS):
         emulated.append([papers(seed, policy) for policy in POLICIES])
         own.append([row if one_server(policy) else ours(seed, policy)
                     for policy, row in zip(POLICIES, emulated[-1], strict=True)])
-        for name, rows in (("the paper's server", emulated[-1]), ("ours", own[-1])):
-            options.tell(f"seed {seed}, {name}: " + ", ".join(f"{row.turnaround:.2f} h" for row in rows))
-    cells = [cell for at, policy in enumerate(POLICIES) for cell in _cells(policy, [rows[at] for rows in emulated])]
-    right = sum(map(in_order, emulated))
-    count = len(seeds)
-    cells.append(Cell(f"of {count} seeds, in the paper's order", None, right, "", 13 / 15 * count, count))
-    cells += [_beside(policy, [rows[at] for rows in emulated], [rows[at] for rows in own])
-              for at, policy in enumerate(POLICIES)]
-    cells += [Cell(f"{_name(policy)}: replicas, waste on our server", None, value, "%")
-              for at, policy in enumerate(POLICIES) if policy.replication != "disabled"
-              for value in (_mean([rows[at].replicas for rows in own]), _mean([rows[at].waste for rows in own]))]
-    return Outcome(cells, [_figure(emulated, own)])
+        options.tell(f"seed {seed}, the paper's server: {_turnarounds(emulated[-1])}")
+        options.tell(f"seed {seed}, ours: {_turnarounds(own[-1])}")
+    by_policy = list(zip(POLICIES, zip(*emulated, strict=True), zip(*own, strict=True), strict=True))
+    cells = [cell for policy, papers_runs, _ in by_policy for cell in _cells(policy, papers_runs)]
+    count = len(emulated)
+    cells.append(Cell(f"of {count} seeds, in the paper's order", None, sum(map(in_order, emulated)),
+                      low=13 / 15 * count, high=count))
+    cells += [_beside(policy, papers_runs, own_runs) for policy, papers_runs, own_runs in by_policy]
+    cells += [cell for policy, _, own_runs in by_policy for cell in _own_cells(policy, own_runs)]
+    return StudyResult(cells, [_figure(emulated, own)])
 
 
-def _name(policy: Policy) -> str:
+def _turnarounds(rows: list[PolicyNumbers]) -> str:
+    return ", ".join(f"{row.turnaround:.2f} h" for row in rows)
+
+
+def _name(policy: PaperPolicy) -> str:
     return f"{policy.replication}/{policy.scheduling}"
 
 
@@ -174,22 +181,29 @@ def _mean(values: list[float]) -> float:
     return sum(values) / len(values)
 
 
-def _cells(policy: Policy, rows: list[Row]) -> list[Cell]:
+def _cells(policy: PaperPolicy, rows: Sequence[PolicyNumbers]) -> list[Cell]:
     replicas, waste, hours = policy.paper
     return [
-        Cell(f"{_name(policy)}: turnaround", hours, _mean([row.turnaround for row in rows]), "h", 0.8 * hours,
-             1.2 * hours),
+        Cell(f"{_name(policy)}: turnaround", hours, _mean([row.turnaround for row in rows]), "h",
+             low=0.8 * hours, high=1.2 * hours),
         Cell(f"{_name(policy)}: replicas", replicas, _mean([row.replicas for row in rows]), "%"),
         Cell(f"{_name(policy)}: waste", waste, _mean([row.waste for row in rows]), "%"),
     ]
 
 
-def _beside(policy: Policy, emulated: list[Row], own: list[Row]) -> Cell:
+def _own_cells(policy: PaperPolicy, rows: Sequence[PolicyNumbers]) -> list[Cell]:
+    if policy.replication == "disabled":
+        return []
+    return [Cell(f"{_name(policy)}: replicas, waste on our server", None, value, "%")
+            for value in (_mean([row.replicas for row in rows]), _mean([row.waste for row in rows]))]
+
+
+def _beside(policy: PaperPolicy, emulated: Sequence[PolicyNumbers], own: Sequence[PolicyNumbers]) -> Cell:
     ratio = _mean([row.turnaround for row in own]) / _mean([row.turnaround for row in emulated])
-    return Cell(f"{_name(policy)}: on our server, of the paper's server's time", None, ratio, "", None, TIE)
+    return Cell(f"{_name(policy)}: on our server, of the paper's server's time", None, ratio, high=TIE)
 
 
-def _figure(emulated: list[list[Row]], own: list[list[Row]]) -> Figure:
+def _figure(emulated: list[list[PolicyNumbers]], own: list[list[PolicyNumbers]]) -> Figure:
     x = [float(n + 1) for n in range(len(POLICIES))]
     series = [Series(name, x, [_mean([rows[at].turnaround for rows in runs]) for at in range(len(POLICIES))])
               for name, runs in (("the paper's server", emulated), ("ours", own))]

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from windfall.core.config import Config
 from windfall.core.messages.lifecycle import SUCCEEDED
-from windfall.sim.experiments.base import Cell, Experiment, Figure, Options, Outcome, Series
+from windfall.sim.experiments.base import Cell, Experiment, Figure, Options, Series, StudyResult
 from windfall.sim.experiments.grids import HOUR, MINUTE, SOURCE
 from windfall.sim.record import Record
 from windfall.sim.world import Work, World
@@ -79,21 +79,12 @@ def many(tasks: int, hosts: int) -> tuple[float, float, float]:
     return world.engine.now / 24 / HOUR, taken, 1000 * taken / tasks
 
 
-def run_s(options: Options) -> Outcome:
+def run_s(options: Options) -> StudyResult:
     """Run the study with one seed; `--seeds 2` leaves the large bag out."""
     seed = options.first_seed
     courses = play(seed)
     options.tell(f"{BAGS} bags are done")
-    few = {bags: play(seed, bags) for bags in (10, 25)} | {BAGS: courses}
-    begins = [course.began for course in courses]
-    cells = [Cell("lower ranks started before higher ones", 0, astray(begins), "", 0, 0)]
-    cells += [Cell(f"pairs of ranks out of order with {n:,} left", 0, astray([c.left[at] for c in courses]), "", 0, 0)
-              for at, n in enumerate(LEFT)]
-    turnarounds = {bags: _mean([c.ended - c.began for c in found]) / MINUTE for bags, found in few.items()}
-    cells += [Cell(f"turnaround of a bag from its first job, {bags} bags", None, value, "min")
-              for bags, value in turnarounds.items()]
-    ratio = max(turnarounds.values()) / min(turnarounds.values())
-    cells.append(Cell("the longest of these over the shortest", 1, ratio, "", None, 1.15))
+    cells = _order_cells(courses) + _turnaround_cells({bags: play(seed, bags) for bags in (10, 25)} | {BAGS: courses})
     rate = BAGS * TASKS / (max(course.ended for course in courses) / 1000)
     cells.append(Cell("jobs a second, in simulated time", None, rate, ""))
     if (options.seeds or 1) == 1:
@@ -102,7 +93,23 @@ def run_s(options: Options) -> Outcome:
                   Cell("decided a second, with the simulation around it", 93, 1000 / each, "jobs", 93)]
     x = [float(course.rank) for course in courses]
     series = [Series(f"{n:,} left", x, [course.left[at] / HOUR for course in courses]) for at, n in enumerate(LEFT)]
-    return Outcome(cells, [Figure("When so many jobs of a bag were left", "rank", "h", series)])
+    return StudyResult(cells, [Figure("When so many jobs of a bag were left", "rank", "h", series)])
+
+
+def _order_cells(courses: list[Course]) -> list[Cell]:
+    begins = astray([course.began for course in courses])
+    return [Cell("lower ranks started before higher ones", 0, begins, low=0, high=0)] + [
+        Cell(f"pairs of ranks out of order with {n:,} left", 0, astray([c.left[at] for c in courses]), low=0, high=0)
+        for at, n in enumerate(LEFT)]
+
+
+def _turnaround_cells(courses: dict[int, list[Course]]) -> list[Cell]:
+    """Compare the turnarounds of runs with different numbers of bags."""
+    times = {bags: _mean([course.ended - course.began for course in found]) / MINUTE for bags, found in courses.items()}
+    cells = [Cell(f"turnaround of a bag from its first job, {bags} bags", None, value, "min")
+             for bags, value in times.items()]
+    return [*cells, Cell("the longest of these over the shortest", 1, max(times.values()) / min(times.values()),
+                         high=1.15)]
 
 
 def _mean(values: list[int]) -> float:

@@ -1,8 +1,8 @@
 """GridBot's figure 9 (Silberstein et al. 2009): four bags of 30,000 jobs at once, on grids and volunteers together.
 
 R1 has the highest rank.  Each bag has rules of its own for its tail: which hosts may run the last jobs, and which jobs
-are replicated.  The paper's server is emulated (`feeder.py`).  `Study` holds the numbers that the paper does not print,
-one set for all seeds.
+are replicated.  The paper's server is emulated (`feeder.py`).  `CALIBRATION` holds the numbers that the paper does not
+print, one set for all seeds.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from windfall.core.config import Config
-from windfall.sim.experiments.base import Cell, Experiment, Figure, Options, Outcome, Series
-from windfall.sim.experiments.feeder import Feeder, Rules
-from windfall.sim.experiments.grids import HOUR, MINUTE, SECOND, SOURCE, Kind, remember, settle_in, some
+from windfall.sim.experiments.base import Cell, Experiment, Figure, Options, Series, StudyResult, seeds_cell
+from windfall.sim.experiments.feeder import Feeder, FeederRules
+from windfall.sim.experiments.grids import HOUR, MINUTE, SECOND, SOURCE, HostKind, remember, settle_in, some
 from windfall.sim.models.laws import Law
-from windfall.sim.world import Work, World
+from windfall.sim.world import Work, World, WorldRules
 
 SEEDS = 5  # each takes eight minutes
 
 
 @dataclass(frozen=True)
-class Study:
+class FourBagsCalibration:
     tasks: int = 30_000  # in each bag; printed
     minutes: tuple[float, float] = (10.0, 15.0)  # printed
     grid: int = 3_000  # hosts; down to `returns` as for one bag (`replicas.py`)
@@ -45,6 +45,9 @@ class Study:
     left: int = 2_000  # R4's tail begins when fewer jobs than this have no result; printed
 
 
+CALIBRATION = FourBagsCalibration()
+
+
 BAD = "Host.ErrorRate > 0.01"
 GRIDS = "!Host.Volunteer"
 PERMISSIVE = "Task.NumberOfReplicas < 5"
@@ -60,15 +63,15 @@ def restrictive(n: int) -> str:
 RESTRICTIVE = " || ".join(map(restrictive, (1, 2, 3, 4)))
 
 
-def rules(study: Study) -> list[Rules]:
+def rules(calibration: FourBagsCalibration) -> list[FeederRules]:
     """Return the rules of R1 to R4."""
-    made = [Rules(PERMISSIVE), Rules(PERMISSIVE, GRIDS), Rules(RESTRICTIVE, GRIDS),
-            Rules(PERMISSIVE, GRIDS, left=study.left)]
-    return [each._replace(rank=str(len(made) - at), buffer=study.buffer, few=study.few, lasts=False)
+    made = [FeederRules(PERMISSIVE), FeederRules(PERMISSIVE, GRIDS), FeederRules(RESTRICTIVE, GRIDS),
+            FeederRules(PERMISSIVE, GRIDS, left=calibration.left)]
+    return [each._replace(rank=str(len(made) - at), buffer=calibration.buffer, few=calibration.few, lasts=False)
             for at, each in enumerate(made)]
 
 
-class Row(NamedTuple):
+class BagNumbers(NamedTuple):
     """The numbers of one bag."""
 
     turnaround: float  # min from its first job sent to its last result
@@ -78,52 +81,54 @@ class Row(NamedTuple):
     left: float  # jobs without a result when its tail began
 
 
-def platform(seed: int, study: Study) -> World:
+def platform(seed: int, calibration: FourBagsCalibration) -> World:
     """Return a world of volunteers, who are there from the start, and of grid hosts, which join a minute later."""
     lease = HOUR
-    config = Config(lease=lease, park=lease * 5 // 6, deaths=1_000, idle=round(study.idle * SECOND),
+    config = Config(lease=lease, park=lease * 5 // 6, deaths=1_000, idle=round(calibration.idle * SECOND),
                     silence=100 * HOUR, prefetch=0)
-    world = World(seed, config, settle=round(study.away * MINUTE), tells=False)
+    world = World(seed, config, WorldRules(settle=round(calibration.away * MINUTE), tells=False))
     draw = random.Random(f"hosts {seed}")
     hosts = settle_in(world, [
-        Kind("volunteers", study.volunteers, 1.0, (0.0, study.volunteers_lose), 0.3, True,
-             gives=Law("", "lognormal", study.gives), returns=some(60 * study.contacts),
-             deadline=round(study.patience * HOUR))], draw)
+        HostKind("volunteers", calibration.volunteers, bad=1.0, loses=(0.0, calibration.volunteers_lose), spread=0.3,
+                 volunteer=True, gives=Law("", "lognormal", calibration.gives),
+                 returns=some(60 * calibration.contacts), deadline=round(calibration.patience * HOUR))], draw)
     world.engine.run(MINUTE)
     hosts |= settle_in(world, [
-        Kind("grid", study.grid, study.bad, study.loses, 0.15, returns=some(study.returns),
-             deadline=round(study.deadline * MINUTE))], draw)
+        HostKind("grid", calibration.grid, calibration.bad, calibration.loses, 0.15, returns=some(calibration.returns),
+                 deadline=round(calibration.deadline * MINUTE))], draw)
     world.engine.run(MINUTE + 1)
-    remember(world, hosts, draw, study.clean)
+    remember(world, hosts, draw, calibration.clean)
     return world
 
 
-def work_of(seed: int, at: int, study: Study, rank: str) -> Work:
+def work_of(seed: int, at: int, calibration: FourBagsCalibration, rank: str) -> Work:
     draw = random.Random(f"jobs {seed} {at}")
-    walls = [round(draw.uniform(*study.minutes) * MINUTE) for _ in range(study.tasks)]
-    return Work(study.tasks, lambda task, _draw: walls[task], retries=100, limit=round(study.patience * HOUR),
-                expect=750_000, policy={"rank": rank}, name=f"R{at + 1}")
+    walls = [round(draw.uniform(*calibration.minutes) * MINUTE) for _ in range(calibration.tasks)]
+    return Work(calibration.tasks, lambda task, _draw: walls[task], retries=100,
+                limit=round(calibration.patience * HOUR), expect=750_000, policy={"rank": rank}, name=f"R{at + 1}")
 
 
-def play(seed: int, study: Study = Study()) -> list[Row]:
-    world = platform(seed, study)
+def play(seed: int, calibration: FourBagsCalibration = CALIBRATION) -> list[BagNumbers]:
+    world = platform(seed, calibration)
     begun = world.engine.now
-    feeders = [Feeder(world, work_of(seed, at, study, each.rank), each, seed) for at, each in enumerate(rules(study))]
+    feeders = [Feeder(world, work_of(seed, at, calibration, each.rank), each, seed)
+               for at, each in enumerate(rules(calibration))]
     world.engine.run(done=lambda: all(feeder.done for feeder in feeders))
     return [row(feeder, begun) for feeder in feeders]
 
 
-def row(feeder: Feeder, begun: int) -> Row:
+def row(feeder: Feeder, begun: int) -> BagNumbers:
     share = 100 / feeder.work.tasks
-    return Row((max(feeder.ends.values()) - feeder.began) / MINUTE, len(feeder.jobs) * share,
-               feeder.discarded * share, (feeder.began - begun) / MINUTE, feeder.left)
+    return BagNumbers(
+        turnaround=(max(feeder.ends.values()) - feeder.began) / MINUTE, replicas=len(feeder.jobs) * share,
+        waste=feeder.discarded * share, began=(feeder.began - begun) / MINUTE, left=feeder.left)
 
 
 def falls(values: Sequence[float]) -> bool:
     return all(a > b for a, b in pairwise(values))
 
 
-CLAIMS: tuple[tuple[str, Callable[[list[Row]], bool]], ...] = (
+CLAIMS: tuple[tuple[str, Callable[[list[BagNumbers]], bool]], ...] = (
     ("turnaround of R1 above R2's", lambda r: r[0].turnaround > r[1].turnaround),
     ("turnaround of R3 not above R2's", lambda r: r[1].turnaround >= r[2].turnaround),
     ("turnaround of R4 above R3's", lambda r: r[3].turnaround > r[2].turnaround),
@@ -133,24 +138,22 @@ CLAIMS: tuple[tuple[str, Callable[[list[Row]], bool]], ...] = (
 PRINTED = ((188, 105), (129, 75), (49, 25), (35, 21))  # replicas and waste, in percent
 
 
-def run_9(options: Options) -> Outcome:
-    seeds = range(options.first_seed, options.first_seed + (options.seeds or SEEDS))
+def run_9(options: Options) -> StudyResult:
     runs = []
-    for seed in seeds:
+    for seed in options.seed_range(SEEDS):
         runs.append(play(seed))
         options.tell(f"seed {seed}: " + ", ".join(
             f"{each.turnaround:.0f} min ({each.replicas:.0f} %, {each.waste:.0f} %)" for each in runs[-1]))
     count = len(runs)
     cells = []
     for at, (replicas, waste) in enumerate(PRINTED):
-        mean = Row(*(sum(values) / count for values in zip(*(run[at] for run in runs), strict=True)))
+        mean = BagNumbers(*(sum(values) / count for values in zip(*(run[at] for run in runs), strict=True)))
         cells += [Cell(f"R{at + 1}: turnaround", None, mean.turnaround, "min"),
                   Cell(f"R{at + 1}: replicas", replicas, mean.replicas, "%"),
                   Cell(f"R{at + 1}: waste", waste, mean.waste, "%")]
-    cells += [Cell(f"of {count} seeds: {name}", None, sum(map(holds, runs)), "", 13 / 15 * count, count)
-              for name, holds in CLAIMS]
+    cells += [seeds_cell(name, sum(map(holds, runs)), count) for name, holds in CLAIMS]
     x = [float(at + 1) for at in range(len(PRINTED))]
-    return Outcome(cells, [Figure("Turnaround of R1 to R4", "bag", "min", [
+    return StudyResult(cells, [Figure("Turnaround of R1 to R4", "bag", "min", [
         Series("first seed", x, [each.turnaround for each in runs[0]])])])
 
 

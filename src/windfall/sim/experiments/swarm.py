@@ -12,9 +12,9 @@ from typing import NamedTuple
 from windfall.core.config import Config
 from windfall.core.messages import facts as f
 from windfall.core.messages.facts import Limits, Shape
-from windfall.sim.experiments.base import Cell, Experiment, Figure, Options, Outcome, Series
+from windfall.sim.experiments.base import Cell, Experiment, Figure, Options, Series, StudyResult
 from windfall.sim.experiments.swarm_table import run_t2
-from windfall.sim.models.site import Site
+from windfall.sim.models.site import SimulatedSite
 from windfall.sim.world import Work, World
 
 SOURCE = "Grunchec, Hernández-Sánchez, Knott: SWARM, a meta-scheduler to minimize job queuing times (2009)"
@@ -78,7 +78,7 @@ def figure(provision: str, cancelling: int = CANCELLING) -> Starts:
     world.server.observe(observe)
     shape = Shape(1, 1 << 30, wall=ONE_TASK + 200)
     for name, times in STARTS.items():
-        site = Site(world.engine, name, Openings())
+        site = SimulatedSite(world.engine, name, Openings())
         world.cluster(site, Limits([shape]), submit=10, cancel=cancelling)
         for when in times:
             world.engine.at(when, _open, site)
@@ -88,15 +88,15 @@ def figure(provision: str, cancelling: int = CANCELLING) -> Starts:
                   sorted(at for pilot, at in enrolled.items() if pilot not in granted))
 
 
-def _open(site: Site) -> None:
+def _open(site: SimulatedSite) -> None:
     site.start(site.queue.next())
 
 
 def _cells(starts: Starts, last: float, redundant: int) -> list[Cell]:
     before = sum(at < max(starts.tasks) for at in starts.redundant)
     return [
-        Cell("last task starts", last, max(starts.tasks) / 1000, "s", last, last),
-        Cell("redundant starts before it", redundant, before, "", redundant, redundant),
+        Cell("last task starts", last, max(starts.tasks) / 1000, "s", low=last, high=last),
+        Cell("redundant starts before it", redundant, before, low=redundant, high=redundant),
     ]
 
 
@@ -106,18 +106,18 @@ def _both() -> Figure:
     return Figure("Tasks started", "s", "tasks", series)
 
 
-def run_f1(options: Options) -> Outcome:
+def run_f1(options: Options) -> StudyResult:
     notes = []
     for latency in (0, 1_000, 2_000, 3_000):
         starts = figure("msr", latency)
         wasted = sum(at < max(starts.tasks) for at in starts.redundant)
         notes.append(f"cancellations taking {latency / 1000:g} s: last task at {max(starts.tasks) / 1000:g} s after "
                      f"{wasted} redundant starts")
-    return Outcome(_cells(figure("msr"), 6.0, 10), [_both()], notes)
+    return StudyResult(_cells(figure("msr"), 6.0, 10), [_both()], notes)
 
 
-def run_f2(options: Options) -> Outcome:
-    return Outcome(_cells(figure("swarm"), 1.1, 0), [_both()])
+def run_f2(options: Options) -> StudyResult:
+    return StudyResult(_cells(figure("swarm"), 1.1, 0), [_both()])
 
 
 EXPERIMENTS = [

@@ -6,8 +6,8 @@ Each round is one engine with three servers, as three independent systems would 
     MSR      50 analyses of one task, submitted by a sequence of calls, then polled together every 5 s
     SWARM    one analysis of 50 tasks
 
-`Study` holds the numbers that the paper does not print, one set for all rounds; `docs/explanation/experiments.md` says
-how they were chosen and what depends on them.
+`CALIBRATION` holds the numbers that the paper does not print, one set for all rounds;
+`docs/explanation/experiments.md` says how they were chosen and what depends on them.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from windfall.core.config import Config
 from windfall.core.messages import facts as f
 from windfall.core.messages.facts import Limits, Shape
 from windfall.sim.engine import Engine
-from windfall.sim.experiments.base import Cell, Figure, Options, Outcome, Series
-from windfall.sim.models.clients import Collector, Poller, Script
-from windfall.sim.models.site import Site, machine
-from windfall.sim.models.swf import Job as Load
+from windfall.sim.experiments.base import Cell, Figure, Options, Series, StudyResult
+from windfall.sim.models.clients import Collector, Poller, ScriptTimes, UserScript
+from windfall.sim.models.site import SimulatedSite, machine
+from windfall.sim.models.swf import LogJob
 from windfall.sim.world import Work, World
 
 SYSTEMS = ("broker", "MSR", "SWARM")
@@ -34,7 +34,7 @@ PROCS, TASKS = 256, 50
 
 
 @dataclass(frozen=True)
-class Study:
+class SwarmCalibration:
     """The systems, and the sites they compete for.  Times are seconds."""
 
     task: tuple[float, float] = (120.0, 210.0)  # at a speed of 1; the wall clock printed is 162–198 s a task
@@ -58,7 +58,10 @@ class Study:
     startup: float = 5.0  # from the start of a job to its pilot's first word
 
 
-class Row(NamedTuple):
+CALIBRATION = SwarmCalibration()
+
+
+class SystemTimes(NamedTuple):
     """The times of one system in one round, in seconds."""
 
     average: float  # queuing time, mean over the tasks
@@ -72,22 +75,22 @@ class Row(NamedTuple):
         return self.wall / self.real
 
 
-def others(draw: random.Random, study: Study, day: float) -> Iterator[Load]:
+def others(draw: random.Random, calibration: SwarmCalibration, day: float) -> Iterator[LogJob]:
     """Yield other people's jobs at a site, of one processor each: the jobs before the round, then the later ones."""
-    turnover = study.turnover * day * _mood(draw, study.moods)
-    waiting = round(draw.expovariate(1 / study.waiting)) if study.waiting else 0
-    free = 0 if waiting else round(draw.expovariate(1 / max(study.waiting, 1.0)))
+    turnover = calibration.turnover * day * _mood(draw, calibration.moods)
+    waiting = round(draw.expovariate(1 / calibration.waiting)) if calibration.waiting else 0
+    free = 0 if waiting else round(draw.expovariate(1 / max(calibration.waiting, 1.0)))
     number = 0
     for _ in range(PROCS - free + waiting):
         number += 1
         run = draw.expovariate(1 / turnover)
-        yield Load(number, 0.0, run, 1, run)
-    now, gap = 0.0, turnover / PROCS / study.arrivals
+        yield LogJob(number, 0.0, run, 1, run)
+    now, gap = 0.0, turnover / PROCS / calibration.arrivals
     while True:
         number += 1
         now += draw.expovariate(1 / gap)
         run = draw.expovariate(1 / turnover)
-        yield Load(number, now, run, 1, run)
+        yield LogJob(number, now, run, 1, run)
 
 
 def _mood(draw: random.Random, spread: float) -> float:
@@ -95,25 +98,32 @@ def _mood(draw: random.Random, spread: float) -> float:
     return math.exp(draw.gauss(-spread * spread / 2, spread))
 
 
+class Submission(NamedTuple):
+    """The submissions of a system at a site."""
+
+    takes: Callable[[], int]  # ms of each
+    flight: int  # most at once
+
+
 class System:
     """A system in one round: its server, its tenders, and the numbers of its run."""
 
-    def __init__(self, engine: Engine, name: str, sites: list[Site], study: Study, takes: Callable[[], int],
-                 flight: int) -> None:
-        self.world = World(config=Config(provision=1_000, idle=1_000, prefetch=0), engine=engine)
+    def __init__(self, name: str, sites: list[SimulatedSite], calibration: SwarmCalibration,
+                 submission: Submission) -> None:
+        self.world = World(config=Config(provision=1_000, idle=1_000, prefetch=0), engine=sites[0].engine)
         self.starts: dict[tuple[int, int], int] = {}  # (bag, task) → start of the attempt that counts
         self.walls: list[int] = []
         self.redundant = 0
         self._began: dict[int, int] = {}  # pilot → when
         self._used: dict[int, bool] = {}
-        self._startup = _ms(study.startup)
+        self._startup = _ms(calibration.startup)
         self.world.server.observe(self._observe)
-        limit = _ms(study.task[1] * 3)
+        limit = _ms(calibration.task[1] * 3)
         self.limit = limit
         shape = Shape(1, 1 << 30, wall=limit + 20_000)
         for site in sites:
-            self.world.cluster(site, Limits([shape], flight=flight), user=name, submit=takes,
-                               cancel=lambda: _ms(study.gram), listing=_ms(study.gram), latency=20)
+            self.world.cluster(site, Limits([shape], flight=submission.flight), user=name, submit=submission.takes,
+                               cancel=lambda: _ms(calibration.gram), listing=_ms(calibration.gram), latency=20)
 
     def _observe(self, facts: list[f.Fact]) -> None:
         for fact in facts:
@@ -133,54 +143,54 @@ class System:
                         self.starts[end.bag, end.task] = end.start
                         self.walls.append(end.wall)
 
-    def work(self, study: Study, tasks: int, provision: str) -> Work:
-        low, high = study.task
+    def work(self, calibration: SwarmCalibration, tasks: int, provision: str) -> Work:
+        low, high = calibration.task
         return Work(tasks, lambda task, draw: _ms(draw.uniform(low, high)), limit=self.limit, retries=9,
-                    expect=_ms((low + high) / 2), fails=0.0 if provision == "broker" else study.fails,
+                    expect=_ms((low + high) / 2), fails=0.0 if provision == "broker" else calibration.fails,
                     provision=provision)
 
-    def row(self, script: Script) -> Row:
+    def row(self, script: UserScript) -> SystemTimes:
         waits = [(at - script.began) / 1000 for at in self.starts.values()]
-        return Row(sum(waits) / len(waits), max(waits), (script.ended - script.began) / 1000,
-                   sum(self.walls) / 1000, self.redundant / 1000)
+        return SystemTimes(average=sum(waits) / len(waits), longest=max(waits),
+                           real=(script.ended - script.began) / 1000, wall=sum(self.walls) / 1000,
+                           redundant=self.redundant / 1000)
 
 
 def _ms(seconds: float) -> int:
     return round(seconds * 1000)
 
 
-def one_round(seed: int, study: Study = Study()) -> dict[str, Row]:
+def one_round(seed: int, calibration: SwarmCalibration = CALIBRATION) -> dict[str, SystemTimes]:
     engine = Engine(seed)
     draw = engine.random
-    day = _mood(draw, study.days)
-    sites = [machine(engine, name, PROCS, "fcfs", speed=1 / slow, load=others(random.Random(draw.random()), study, day),
-                     startup=_ms(study.startup), refresh=_ms(study.refresh)) for name, slow in SITES.items()]
-    mood = _mood(draw, study.broker_moods)
+    sites = _loaded_sites(engine, calibration)
+    mood = _mood(draw, calibration.broker_moods)
 
     def about(mean: float) -> Callable[[], int]:
         return lambda: _ms(draw.expovariate(1 / mean)) if mean else 0
 
-    grid = about(study.gram)
+    grid = about(calibration.gram)
     systems = {
-        "broker": System(engine, "broker", sites, study, about(study.broker_match * mood), TASKS),
-        "MSR": System(engine, "MSR", sites, study, grid, study.flight),
-        "SWARM": System(engine, "SWARM", sites, study, grid, study.flight),
+        "broker": System("broker", sites, calibration, Submission(about(calibration.broker_match * mood), TASKS)),
+        "MSR": System("MSR", sites, calibration, Submission(grid, calibration.flight)),
+        "SWARM": System("SWARM", sites, calibration, Submission(grid, calibration.flight)),
     }
     engine.run(1_000)  # let other people's first jobs start
-    scripts: dict[str, Script] = {}
+    scripts: dict[str, UserScript] = {}
 
     def begin(name: str) -> None:
-        system, before = systems[name], _ms(study.upload)
+        system, before = systems[name], _ms(calibration.upload)
         if name == "broker":
-            works = [system.work(study, 1, "broker") for _ in range(TASKS)]
-            scripts[name] = Collector(
-                system.world, works, poll=_ms(study.poll), before=before, call=about(study.broker_call),
-                notice=about(study.broker_notice * mood), fetch=about(study.broker_fetch * mood))
+            works = [system.work(calibration, 1, "broker") for _ in range(TASKS)]
+            scripts[name] = Collector(system.world, works, ScriptTimes(
+                poll=_ms(calibration.poll), before=before, call=about(calibration.broker_call),
+                notice=about(calibration.broker_notice * mood), fetch=about(calibration.broker_fetch * mood)))
             return
-        works = [system.work(study, 1, "msr") for _ in range(TASKS)] if name == "MSR" else [
-            system.work(study, TASKS, "swarm")]
-        poll = study.poll if name == "MSR" else 1.0
-        scripts[name] = Poller(system.world, works, poll=_ms(poll), before=before, call=about(study.call))
+        works = [system.work(calibration, 1, "msr") for _ in range(TASKS)] if name == "MSR" else [
+            system.work(calibration, TASKS, "swarm")]
+        poll = calibration.poll if name == "MSR" else 1.0
+        times = ScriptTimes(poll=_ms(poll), before=before, call=about(calibration.call))
+        scripts[name] = Poller(system.world, works, times)
 
     for place, name in enumerate(SYSTEMS):
         engine.after(_ms(draw.uniform(0, 5 / 3)) + _ms(place * 5 / 3), begin, name)
@@ -188,12 +198,22 @@ def one_round(seed: int, study: Study = Study()) -> dict[str, Row]:
     return {name: systems[name].row(scripts[name]) for name in SYSTEMS}
 
 
+def _loaded_sites(engine: Engine, calibration: SwarmCalibration) -> list[SimulatedSite]:
+    """Return the four sites with other people's jobs, drawn for one round."""
+    draw = engine.random
+    day = _mood(draw, calibration.days)
+    return [machine(engine, name, PROCS, "fcfs", speed=1 / slow,
+                    load=others(random.Random(draw.random()), calibration, day),
+                    startup=_ms(calibration.startup), refresh=_ms(calibration.refresh))
+            for name, slow in SITES.items()]
+
+
 # --- the study ------------------------------------------------------------------------------------------------------
 
 
 class Measure(NamedTuple):
     name: str
-    of: Callable[[Row], float]
+    of: Callable[[SystemTimes], float]
     paper: tuple[float, ...]  # broker, MSR, SWARM
     unit: str = "s"
     asked: bool = True
@@ -212,11 +232,11 @@ ROUNDS = 15  # in one of the paper's studies
 WITHIN = 1.5  # our ratio may differ from the paper's by this factor
 
 
-def means(rounds: list[dict[str, Row]], measure: Measure) -> tuple[float, ...]:
+def means(rounds: list[dict[str, SystemTimes]], measure: Measure) -> tuple[float, ...]:
     return tuple(sum(measure.of(each[name]) for each in rounds) / len(rounds) for name in SYSTEMS)
 
 
-def in_order(rounds: list[dict[str, Row]]) -> int:
+def in_order(rounds: list[dict[str, SystemTimes]]) -> int:
     """Count the asked measures that put the systems in the paper's order."""
     found = 0
     for measure in MEASURES:
@@ -225,7 +245,7 @@ def in_order(rounds: list[dict[str, Row]]) -> int:
     return found
 
 
-def run_t2(options: Options) -> Outcome:
+def run_t2(options: Options) -> StudyResult:
     """Run as many rounds as `options.seeds`, by default twenty of the paper's studies."""
     count = options.seeds or 20 * ROUNDS
     rounds = []
@@ -235,31 +255,31 @@ def run_t2(options: Options) -> Outcome:
             options.tell(f"{n + 1} of {count} rounds")
     cells = [cell for measure in MEASURES for cell in _shown(rounds, measure)]
     cells += [cell for measure in MEASURES if measure.asked for cell in _ratios(rounds, measure)]
-    cells.append(Cell("measures in the paper's order", 4, in_order(rounds), "", 4, 4))
+    cells.append(Cell("measures in the paper's order", 4, in_order(rounds), low=4, high=4))
     studies = [rounds[at : at + ROUNDS] for at in range(0, count - ROUNDS + 1, ROUNDS)]
     if studies:
         right = sum(in_order(study) == 4 for study in studies)
-        cells.append(Cell(f"of {len(studies)} studies of {ROUNDS} rounds, all four in order", None, right, "",
-                          0.9 * len(studies), len(studies)))
-    return Outcome(cells, [_figure(rounds[:ROUNDS])])
+        cells.append(Cell(f"of {len(studies)} studies of {ROUNDS} rounds, all four in order", None, right,
+                          low=0.9 * len(studies), high=len(studies)))
+    return StudyResult(cells, [_figure(rounds[:ROUNDS])])
 
 
-def _shown(rounds: list[dict[str, Row]], measure: Measure) -> list[Cell]:
+def _shown(rounds: list[dict[str, SystemTimes]], measure: Measure) -> list[Cell]:
     return [Cell(f"{measure.name}, {name}", None if math.isnan(paper) else paper, ours, measure.unit)
             for name, paper, ours in zip(SYSTEMS, measure.paper, means(rounds, measure), strict=True)
             if not math.isnan(paper)]
 
 
-def _ratios(rounds: list[dict[str, Row]], measure: Measure) -> list[Cell]:
+def _ratios(rounds: list[dict[str, SystemTimes]], measure: Measure) -> list[Cell]:
     ours, cells = means(rounds, measure), []
     for place, name in enumerate(SYSTEMS[:2]):
         paper = measure.paper[place] / measure.paper[2]
-        cells.append(Cell(f"{measure.name}, {name}/SWARM", paper, ours[place] / ours[2], "", paper / WITHIN,
-                          paper * WITHIN))
+        cells.append(Cell(f"{measure.name}, {name}/SWARM", paper, ours[place] / ours[2], low=paper / WITHIN,
+                          high=paper * WITHIN))
     return cells
 
 
-def _figure(rounds: list[dict[str, Row]]) -> Figure:
+def _figure(rounds: list[dict[str, SystemTimes]]) -> Figure:
     x = [float(n + 1) for n in range(len(rounds))]
     return Figure("Real duration of 50 tasks", "round", "s",
                   [Series(name, x, [each[name].real for each in rounds]) for name in SYSTEMS])

@@ -24,8 +24,9 @@ import numpy as np
 
 from windfall.core.config import Config
 from windfall.core.messages import events as e, facts as f
-from windfall.sim.experiments.base import Cell, Experiment, Figure, Options, Outcome, Series
-from windfall.sim.world import Work, World
+from windfall.sim.experiments.base import Cell, Experiment, Figure, Options, Series, StudyResult
+from windfall.sim.models.placeholder import OthersTurns
+from windfall.sim.world import Work, World, WorldRules, target_shape
 
 HOUR = 3_600_000
 UNIT = 10  # ms: the thesis' unit of time
@@ -99,7 +100,7 @@ def workload(seed: int, choices: Choices = CALIBRATION) -> list[Bundle]:
 # --- one run --------------------------------------------------------------------------------------------------------
 
 
-class Run(NamedTuple):
+class RunNumbers(NamedTuple):
     makespan: float  # units
     response: float  # units, mean over the bundles of both phases
     affinity: float  # share of the jobs that found their input in place
@@ -146,18 +147,18 @@ class Ledger:
 
 
 @lru_cache(maxsize=20_000)
-def play(case: Case, seed: int) -> Run:
+def play(case: Case, seed: int) -> RunNumbers:
     choices, bundles = case.choices, workload(seed, case.choices)
-    world = World(seed, _config(), service=case.delay, charges=_call if choices.calls == 2 else _report)
+    world = World(seed, _config(), WorldRules(service=case.delay, charges=_call if choices.calls == 2 else _report))
     ledger = Ledger(bundles)
     world.server.observe(ledger.see)
     world.site("grid")
     world.link("*", "*", start=case.net.start, rate=case.net.rate)
     world.submit(_bag(case, bundles))
     latency = (case.net.call - (DELAY if choices.within else 0)) // 2
-    world.placeholders("grid", case.placeholders, latency=latency, after_nothing=choices.returns)
+    world.placeholders("grid", case.placeholders, OthersTurns(after_nothing=choices.returns), latency)
     world.run()
-    return Run(ledger.end / UNIT, sum(ledger.waited) / len(ledger.waited) / UNIT, ledger.local / 2 / PIPELINES)
+    return RunNumbers(ledger.end / UNIT, sum(ledger.waited) / len(ledger.waited) / UNIT, ledger.local / 2 / PIPELINES)
 
 
 def _config() -> Config:
@@ -192,18 +193,17 @@ def _bag(case: Case, bundles: list[Bundle]) -> Work:
 
 def _target(name: str, walls: list[int], after: list[int]) -> f.TargetShape:
     mean = sum(walls) // len(walls)
-    return f.TargetShape(name, len(walls), after, 1, 0, 0, 0, 0, mean, 5_000, False, 3, 0, 0,
-                         costs=_column("<f4", walls))
+    return target_shape(name, len(walls), after=after, expect=mean, costs=_column("<f4", walls))
 
 
 def _column(kind: str, values: Sequence[float]) -> bytes:
     return np.array(values, dtype=kind).tobytes()
 
 
-def mean(case: Case, options: Options) -> Run:
-    seeds = range(options.first_seed, options.first_seed + (options.seeds or SEEDS))
+def mean(case: Case, options: Options) -> RunNumbers:
+    seeds = options.seed_range(SEEDS)
     options.tell(f"{case.net.name} ×{case.factor}, {case.policy}, {case.placeholders} placeholders")
-    return Run(*(sum(column) / len(seeds) for column in zip(*(play(case, seed) for seed in seeds), strict=True)))
+    return RunNumbers(*(sum(column) / len(seeds) for column in zip(*(play(case, seed) for seed in seeds), strict=True)))
 
 
 # --- chapter 6 ------------------------------------------------------------------------------------------------------
@@ -258,8 +258,8 @@ def _times(name: str, got: dict[str, float], papers: Sequence[float | None],
     ]
 
 
-def _makespans(net: Net, factor: int) -> Callable[[Options], Outcome]:
-    def run(options: Options) -> Outcome:
+def _makespans(net: Net, factor: int) -> Callable[[Options], StudyResult]:
+    def run(options: Options) -> StudyResult:
         runs = _grid(net, factor, options)
         cells = []
         for count in COUNTS:
@@ -272,7 +272,7 @@ def _makespans(net: Net, factor: int) -> Callable[[Options], Outcome]:
             cells += _queuing(options)
         figures = [_figure(f"Makespan, {net.name}, files ×{factor}", "units of 10 ms", runs, "makespan"),
                    _figure(f"Affinity, {net.name}, files ×{factor}", "part of the jobs", runs, "affinity")]
-        return Outcome(cells, figures, _independent(net, factor, options, "makespan"))
+        return StudyResult(cells, figures, _independent(net, factor, options, "makespan"))
 
     return run
 
@@ -282,8 +282,8 @@ def _affinity(policy: str, count: int, ours: float) -> Cell:
     return Cell(f"{policy} affinity, {count} placeholders", paper, round(ours, 3), "", least)
 
 
-def _responses(net: Net, factor: int) -> Callable[[Options], Outcome]:
-    def run(options: Options) -> Outcome:
+def _responses(net: Net, factor: int) -> Callable[[Options], StudyResult]:
+    def run(options: Options) -> StudyResult:
         runs = _grid(net, factor, options)
         cells = []
         for count in COUNTS:
@@ -292,18 +292,18 @@ def _responses(net: Net, factor: int) -> Callable[[Options], Outcome]:
             cells += _times(f"{count} placeholders", got, RESPONSES.get(key, (None,) * 3),
                             FASTER.get(key, (None, None)))
         title = f"Mean response time, {net.name}, files ×{factor}"
-        return Outcome(cells, [_figure(title, "units of 10 ms", runs, "response")],
+        return StudyResult(cells, [_figure(title, "units of 10 ms", runs, "response")],
                        _independent(net, factor, options, "response"))
 
     return run
 
 
-def _grid(net: Net, factor: int, options: Options) -> dict[tuple[str, int], Run]:
+def _grid(net: Net, factor: int, options: Options) -> dict[tuple[str, int], RunNumbers]:
     return {(policy, count): mean(Case(net, POLICIES[policy], count, factor), options)
             for count in COUNTS for policy in NAMES}
 
 
-def _figure(title: str, y: str, runs: dict[tuple[str, int], Run], what: str) -> Figure:
+def _figure(title: str, y: str, runs: dict[tuple[str, int], RunNumbers], what: str) -> Figure:
     series = [Series(policy, [float(n) for n in COUNTS], [getattr(runs[policy, n], what) for n in COUNTS])
               for policy in NAMES]
     return Figure(title, "placeholders", y, series)
@@ -368,18 +368,18 @@ def example(select: str, data_selection: f.DataSelection | None = None) -> Examp
         data_selection = f.DataSelection()
     world.submit(Work(6, lambda task, _draw: walls[task], expect=2_000, select=select, edges=edges, data=data,
                       data_selection=data_selection))
-    world.placeholders("wan", 2, after_work=1_000, after_nothing=1_000)
+    world.placeholders("wan", 2, OthersTurns(after_work=1_000, after_nothing=1_000))
     world.run()
     return Example(world.server.core.state.bags[1].ended, turns)
 
 
-def _example(_options: Options) -> Outcome:
+def _example(_options: Options) -> StudyResult:
     cells, notes = [], []
     for name, select, paper in (("FCFS", "fcfs", 12.2), ("DC", "data-conscious", 10.6)):
         found = example(select)
-        cells.append(Cell(f"{name} makespan", paper, found.ended / 1000, "s", paper, paper))
+        cells.append(Cell(f"{name} makespan", paper, found.ended / 1000, "s", low=paper, high=paper))
         notes.append(f"{name}: " + ", ".join(f"{job} on {host} at {at / 1000} s" for at, host, job in found.turns))
-    return Outcome(cells, notes=notes)
+    return StudyResult(cells, notes=notes)
 
 
 THESIS = "Lamb, N.: Data-Conscious Scheduling of Workflows in Metacomputers. M.Sc. thesis, University of Alberta, 2005"
@@ -388,7 +388,7 @@ THESIS = "Lamb, N.: Data-Conscious Scheduling of Workflows in Metacomputers. M.S
 LARGER = {1: "", 10: ", files ten times as large", 100: ", files a hundred times as large"}
 
 
-def _study(id_: str, what: str, net: Net, factor: int, run: Callable[[Options], Outcome]) -> Experiment:
+def _study(id_: str, what: str, net: Net, factor: int, run: Callable[[Options], StudyResult]) -> Experiment:
     return Experiment(id_, f"{what} in {net.words}{LARGER[factor]}", f"{THESIS}, figure {id_[2:]}", run)
 
 

@@ -18,9 +18,8 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from windfall.core.config import Config
-from windfall.core.messages.facts import TargetShape
-from windfall.sim.experiments.base import Cell, Experiment, Figure, Options, Outcome, Series
-from windfall.sim.world import Work, World
+from windfall.sim.experiments.base import Cell, Experiment, Figure, Options, Series, StudyResult
+from windfall.sim.world import Work, World, WorldRules, target_shape
 
 SOURCE = "Lamb, N.: Data-Conscious Scheduling of Workflows in Metacomputers. M.Sc. thesis, University of Alberta, 2005"
 PROTEINS = 3_916
@@ -53,7 +52,7 @@ UNBATCHED = {2: 15_434, 4: 8_300, 8: 5_163, 16: 4_121}
 PIPELINES = {2: 12_377, 4: 6_235, 8: 3_632, 16: 2_414}
 
 
-class Setting(NamedTuple):
+class BatchingCalibration(NamedTuple):
     """The numbers of the model, in ms.  The defaults are the study's calibration; other values show its sensitivity."""
 
     call: int = 660
@@ -63,10 +62,10 @@ class Setting(NamedTuple):
     alike: int = 16  # proteins in a row that have the same size
 
 
-CALIBRATION = Setting()
+CALIBRATION = BatchingCalibration()
 
 
-def walls(phase: str, seed: int, setting: Setting = CALIBRATION) -> list[int]:
+def walls(phase: str, seed: int, setting: BatchingCalibration = CALIBRATION) -> list[int]:
     """Draw the run time of each protein, in ms."""
     draw = random.Random(f"{phase} {seed}")
     if phase == "parsing":
@@ -77,16 +76,17 @@ def walls(phase: str, seed: int, setting: Setting = CALIBRATION) -> list[int]:
     return [round(size * scale) for size in sizes]
 
 
-def world_of(placeholders: int, setting: Setting = CALIBRATION) -> World:
+def world_of(placeholders: int, setting: BatchingCalibration = CALIBRATION) -> World:
     """Return a world of placeholders.  Leases and polls are long: a placeholder knew neither, and only reported."""
     config = Config(lease=HOUR, park=HOUR, idle=1 << 40)
-    world = World(config=config, service=setting.service)
+    world = World(config=config, rules=WorldRules(service=setting.service))
     world.site("lan")
     world.pilots("lan", placeholders, latency=(setting.call - setting.service) // 2)
     return world
 
 
-def makespan(phase: str, placeholders: int, factor: int, seed: int, setting: Setting = CALIBRATION) -> float:
+def makespan(phase: str, placeholders: int, factor: int, seed: int,
+             setting: BatchingCalibration = CALIBRATION) -> float:
     """Return the seconds that one phase takes; factor 1 means no batching."""
     times = walls(phase, seed, setting)
 
@@ -99,19 +99,15 @@ def makespan(phase: str, placeholders: int, factor: int, seed: int, setting: Set
     return world.engine.now / 1000
 
 
-def pipelines(placeholders: int, seed: int, setting: Setting = CALIBRATION) -> float:
+def pipelines(placeholders: int, seed: int, setting: BatchingCalibration = CALIBRATION) -> float:
     """Return the seconds that both phases take when a protein's two jobs are one bundle."""
     first, second = walls("blast", seed, setting), walls("parsing", seed, setting)
 
     def wall(task: int, _draw: random.Random) -> int:
         return first[task] + setting.bundle if task < PROTEINS else second[task - PROTEINS]
 
-    stages = [
-        TargetShape(
-            name, PROTEINS, [], 1, 0, 0, 0, 0, sum(times) // PROTEINS, 5_000, False, 3, 0, 0, previous_stage=behind
-        )
-        for name, times, behind in (("blast", first, -1), ("parsing", second, 0))
-    ]
+    stages = [target_shape(name, PROTEINS, expect=sum(times) // PROTEINS, previous_stage=behind)
+              for name, times, behind in (("blast", first, -1), ("parsing", second, 0))]
     world = world_of(placeholders, setting)
     world.submit(Work(2 * PROTEINS, wall, targets=stages))
     world.run()
@@ -119,7 +115,7 @@ def pipelines(placeholders: int, seed: int, setting: Setting = CALIBRATION) -> f
 
 
 def _mean(options: Options, what: str, measure: Callable[[int], float]) -> float:
-    seeds = range(options.first_seed, options.first_seed + (options.seeds or SEEDS))
+    seeds = options.seed_range(SEEDS)
     options.tell(what)
     return sum(measure(seed) for seed in seeds) / len(seeds)
 
@@ -146,17 +142,17 @@ def _figure(title: str, y: str, paper: Mapping[int, tuple[float, ...]], ours: Ou
     return Figure(title, "batching factor", y, series)
 
 
-def blast(options: Options) -> Outcome:
+def blast(options: Options) -> StudyResult:
     ours = _speed_ups(options, "blast", BLAST_ALONE)
     cells = [
-        Cell(_cell(count, factor), paper, value, "", 0.9 * paper, 1.1 * paper)
+        Cell(_cell(count, factor), paper, value, low=0.9 * paper, high=1.1 * paper)
         for count in PLACEHOLDERS
         for factor, paper, value in zip(FACTORS, BLAST_SPEED_UP[count], ours[count], strict=True)
     ]
-    return Outcome(cells, [_figure("BLAST by batching factor", "speed-up", BLAST_SPEED_UP, ours)])
+    return StudyResult(cells, [_figure("BLAST by batching factor", "speed-up", BLAST_SPEED_UP, ours)])
 
 
-def parsing(options: Options) -> Outcome:
+def parsing(options: Options) -> StudyResult:
     ours = _speed_ups(options, "parsing", PARSING_ALONE)
     cells = [
         Cell(_cell(count, factor), paper, value, "", *_asked(count, factor))
@@ -164,7 +160,7 @@ def parsing(options: Options) -> Outcome:
         for factor, paper, value in zip(FACTORS, PARSING_SPEED_UP[count], ours[count], strict=True)
     ]
     note = "asked: below 1 at 2 and 4 placeholders, above 1 at 16 from factor 4 on (the thesis has 0.50 at factor 2)"
-    return Outcome(cells, [_figure("Parsing by batching factor", "speed-up", PARSING_SPEED_UP, ours)], [note])
+    return StudyResult(cells, [_figure("Parsing by batching factor", "speed-up", PARSING_SPEED_UP, ours)], [note])
 
 
 def _asked(count: int, factor: int) -> tuple[float | None, float | None]:
@@ -173,7 +169,7 @@ def _asked(count: int, factor: int) -> tuple[float | None, float | None]:
     return (1.0, None) if count == 16 and factor >= 4 else (None, None)
 
 
-def combined(options: Options) -> Outcome:
+def combined(options: Options) -> StudyResult:
     """Run both phases, one after the other."""
     def both(count: int, factor: int) -> float:
         return _mean(options, _cell(count, factor), lambda seed: sum(
@@ -187,7 +183,7 @@ def combined(options: Options) -> Outcome:
         for count in PLACEHOLDERS
         for factor, paper, value in zip(FACTORS, MAKESPAN[count], ours[count], strict=True)
     ]
-    return Outcome(cells, [_figure("Both phases by batching factor", "makespan, s", MAKESPAN, ours)])
+    return StudyResult(cells, [_figure("Both phases by batching factor", "makespan, s", MAKESPAN, ours)])
 
 
 def _piped(options: Options, count: int) -> Cell:

@@ -7,28 +7,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from windfall.sim.world import Work, World
 
-Takes = Callable[[], int]  # ms
+
+def at_once() -> int:
+    return 0
 
 
-class Script:
-    """A script that submits `works`, each after `call()` ms, the first one not before `before` ms."""
+class ScriptTimes(NamedTuple):
+    """The times of a script, in ms."""
 
-    def __init__(self, world: World, works: Iterable[Work], *, before: int = 0, call: Takes = lambda: 0) -> None:
-        self.world, self.engine = world, world.engine
+    poll: int  # between two polls
+    before: int = 0  # before the first submission
+    call: Callable[[], int] = at_once  # of a submission
+    notice: Callable[[], int] = at_once  # a Collector's: from the end of a bag until the script can know it
+    fetch: Callable[[], int] = at_once  # a Collector's: to bring a result home
+
+
+class UserScript:
+    """A script that submits one bag after the other, then waits for the results."""
+
+    def __init__(self, world: World, works: Iterable[Work], times: ScriptTimes) -> None:
+        self.world, self.engine, self.times = world, world.engine, times
         self.began, self.ended = self.engine.now, -1
         self.bags: list[int] = []
-        self._works, self._call = iter(works), call
-        self.engine.after(before, self._next)
+        self._works = iter(works)
+        self.engine.after(times.before, self._next)
 
     def _next(self) -> None:
         work = next(self._works, None)
         if work is None:
             self._look_after()
         else:
-            self.engine.after(self._call(), self.world.submit, work, self._taken)
+            self.engine.after(self.times.call(), self.world.submit, work, self._taken)
 
     def _taken(self, bag: int) -> None:
         self.bags.append(bag)
@@ -42,26 +55,21 @@ class Script:
         return self.world.server.core.state.bags[bag].ended
 
 
-class Poller(Script):
-    def __init__(self, world: World, works: Iterable[Work], *, poll: int, before: int = 0, call: Takes = lambda: 0,
-                 after: int = 0) -> None:
-        """Poll every `poll` ms; once all bags have ended, the results take another `after` ms."""
-        super().__init__(world, works, before=before, call=call)
-        self._poll, self._after = poll, after
+class Poller(UserScript):
+    """A script that asks about all bags at once."""
 
     def _look_after(self) -> None:
         if all(self._over(bag) for bag in self.bags):
-            self.ended = self.engine.now + self._after
+            self.ended = self.engine.now
         else:
-            self.engine.after(self._poll, self._look_after)
+            self.engine.after(self.times.poll, self._look_after)
 
 
-class Collector(Script):
-    def __init__(self, world: World, works: Iterable[Work], *, poll: int, before: int = 0, call: Takes = lambda: 0,
-                 notice: Takes = lambda: 0, fetch: Takes = lambda: 0) -> None:
-        """Poll every `poll` ms.  A bag's end is known after `notice()` ms; fetching its result takes `fetch()` ms."""
-        super().__init__(world, works, before=before, call=call)
-        self._poll, self._notice, self._fetch = poll, notice, fetch
+class Collector(UserScript):
+    """A script that waits for the bags in the order of submission, and fetches the result of each."""
+
+    def __init__(self, world: World, works: Iterable[Work], times: ScriptTimes) -> None:
+        super().__init__(world, works, times)
         self._at = 0
         self._known: dict[int, int] = {}  # bag → when its end becomes known
 
@@ -71,9 +79,9 @@ class Collector(Script):
             return
         bag = self.bags[self._at]
         if self._over(bag) and bag not in self._known:
-            self._known[bag] = self._over(bag) + self._notice()
+            self._known[bag] = self._over(bag) + self.times.notice()
         if bag in self._known and self._known[bag] <= self.engine.now:
             self._at += 1
-            self.engine.after(self._fetch(), self._look_after)
+            self.engine.after(self.times.fetch(), self._look_after)
         else:
-            self.engine.after(self._poll, self._look_after)
+            self.engine.after(self.times.poll, self._look_after)

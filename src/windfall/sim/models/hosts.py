@@ -47,7 +47,7 @@ class Cuts(NamedTuple):
 Spans = tuple[tuple[int, int], ...]  # ms: begin and end of each
 
 
-class Network:
+class HostNetwork:
     """The network of one host, which is cut at random (`cuts`) and in planned outages (`dark`).
 
     Callers ask with times that never decrease.
@@ -79,7 +79,7 @@ class Host:
     availability: Availability | None = None
     suspends: bool = False
     turnaround: Law | None = None
-    network: Network | None = None
+    network: HostNetwork | None = None
 
     def takes(self, work: float, draw: random.Random, limit: float = math.inf) -> tuple[int, bool]:
         """Return the ms from the start of a task until its result is sent, and whether it exceeded its time limit.
@@ -138,8 +138,13 @@ class Machines:
         """Draw the hosts of the group; the black holes stand at random places among them."""
         black = set(draw.sample(range(self.count), round(self.holes * self.count)))
         return [
-            Host(max(1e-6, self.speed.draw(draw)), self.loses, self.load, number in black, self.availability,
-                 self.suspends, self.turnaround,
-                 Network(self.cuts, self.dark, random.Random(draw.getrandbits(64))) if self.cuts or self.dark else None)
+            Host(speed=max(1e-6, self.speed.draw(draw)), loses=self.loses, load=self.load, hole=number in black,
+                 availability=self.availability, suspends=self.suspends, turnaround=self.turnaround,
+                 network=self._network(draw))
             for number in range(self.count)
         ]
+
+    def _network(self, draw: random.Random) -> HostNetwork | None:
+        if not self.cuts and not self.dark:
+            return None
+        return HostNetwork(self.cuts, self.dark, random.Random(draw.getrandbits(64)))

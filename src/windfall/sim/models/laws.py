@@ -23,7 +23,7 @@ Read = Callable[[str, str], float]
 Draw = Callable[[random.Random], float]
 
 
-class Kind(NamedTuple):
+class LawKind(NamedTuple):
     arguments: tuple[tuple[str, str], ...]  # name and sort (SCALE or SHAPE) of each
     draw: Callable[..., float]
     mean: Callable[..., float]
@@ -38,15 +38,15 @@ def _pareto_mean(shape: float, least: float) -> float:
 
 
 KINDS = {
-    "uniform": Kind((("from", SCALE), ("to", SCALE)), random.Random.uniform, lambda a, b: (a + b) / 2),
-    "exponential": Kind((("mean", SCALE),), lambda r, mean: r.expovariate(1 / mean), lambda mean: mean),
-    "normal": Kind((("mean", SCALE), ("deviation", SCALE)), _normal, lambda mean, _: mean),
-    "lognormal": Kind((("median", SCALE), ("deviation", SHAPE)), lambda r, m, s: m * math.exp(s * r.gauss(0, 1)),
+    "uniform": LawKind((("from", SCALE), ("to", SCALE)), random.Random.uniform, lambda a, b: (a + b) / 2),
+    "exponential": LawKind((("mean", SCALE),), lambda r, mean: r.expovariate(1 / mean), lambda mean: mean),
+    "normal": LawKind((("mean", SCALE), ("deviation", SCALE)), _normal, lambda mean, _: mean),
+    "lognormal": LawKind((("median", SCALE), ("deviation", SHAPE)), lambda r, m, s: m * math.exp(s * r.gauss(0, 1)),
                       lambda m, s: m * math.exp(s * s / 2)),
-    "weibull": Kind((("shape", SHAPE), ("scale", SCALE)), lambda r, k, s: r.weibullvariate(s, k),
+    "weibull": LawKind((("shape", SHAPE), ("scale", SCALE)), lambda r, k, s: r.weibullvariate(s, k),
                     lambda k, s: s * math.gamma(1 + 1 / k)),
-    "gamma": Kind((("shape", SHAPE), ("scale", SCALE)), lambda r, k, s: r.gammavariate(k, s), lambda k, s: k * s),
-    "pareto": Kind((("shape", SHAPE), ("least", SCALE)), lambda r, k, s: s * r.paretovariate(k), _pareto_mean),
+    "gamma": LawKind((("shape", SHAPE), ("scale", SCALE)), lambda r, k, s: r.gammavariate(k, s), lambda k, s: k * s),
+    "pareto": LawKind((("shape", SHAPE), ("least", SCALE)), lambda r, k, s: s * r.paretovariate(k), _pareto_mean),
 }
 
 
@@ -96,6 +96,10 @@ def parse(text: object, what: str, read: Read) -> Law:
     call = _CALL.fullmatch(text)
     if call is None:
         return Law(text, "", (_positive(read(text, what), what),))
+    return _parse_call(text, call, what, read)
+
+
+def _parse_call(text: str, call: re.Match[str], what: str, read: Read) -> Law:
     kind = KINDS.get(call[1])
     if kind is None:
         raise BadInput(f"{what}: the law '{call[1][:40]}' does not exist", _near(call[1]), text=call[1][:60])

@@ -13,15 +13,22 @@ import random
 from collections.abc import Iterator
 from math import exp
 from pathlib import Path
+from typing import NamedTuple
 
 from windfall.errors import BadInput
 from windfall.sim.models import swf
-from windfall.sim.models.swf import Job
-
-MEDIAN, DEVIATION, PAD = 1800.0, 1.2, 3.0
+from windfall.sim.models.swf import LogJob
 
 
-def segment(path: str | Path, procs: int, start: float = 0.0, length: float | None = None) -> list[Job]:
+class RunTimes(NamedTuple):
+    """The lognormal run times of made-up jobs, and what users ask for."""
+
+    median: float = 1800.0
+    deviation: float = 1.2  # of the logarithm
+    pad: float = 3.0  # users ask for 1 to `pad` times the run time
+
+
+def segment(path: str | Path, procs: int, start: float = 0.0, length: float | None = None) -> list[LogJob]:
     """Return the jobs submitted between `start` and `start + length`, narrowed to the machine if they are wider."""
     jobs = swf.read(path)
     begin = jobs[0].submit + start if jobs else 0.0
@@ -33,11 +40,13 @@ def segment(path: str | Path, procs: int, start: float = 0.0, length: float | No
     return found
 
 
-def synthetic(
-    draw: random.Random, procs: int, busy: float, *, widest: int | None = None, median: float = MEDIAN,
-    deviation: float = DEVIATION, pad: float = PAD,
-) -> Iterator[Job]:
+USUAL_TIMES = RunTimes()
+
+
+def synthetic(draw: random.Random, procs: int, busy: float, widest: int | None = None,
+              times: RunTimes = USUAL_TIMES) -> Iterator[LogJob]:
     """Yield jobs without end; callers take as many as they need."""
+    median, deviation, pad = times
     widths = _widths(min(widest or procs, procs))
     weights = [2.0**-n for n in range(len(widths))]
     width = sum(w * p for w, p in zip(widths, weights, strict=True)) / sum(weights)
@@ -47,7 +56,7 @@ def synthetic(
         number += 1
         now += draw.expovariate(1 / gap)
         run = max(1.0, median * exp(deviation * draw.gauss(0, 1)))
-        yield Job(number, now, run, draw.choices(widths, weights)[0], run * draw.uniform(1, pad))
+        yield LogJob(number, now, run, draw.choices(widths, weights)[0], run * draw.uniform(1, pad))
 
 
 def _widths(most: int) -> list[int]:

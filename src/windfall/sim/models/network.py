@@ -21,7 +21,7 @@ ANY = "*"
 
 
 @dataclass(eq=False)
-class Transfer:
+class Flow:
     """A transfer over a shared link."""
 
     left: float  # bytes
@@ -29,11 +29,11 @@ class Transfer:
 
 
 @dataclass
-class Link:
+class NetworkLink:
     start: int  # ms a file
     rate: float  # bytes a second
     shared: bool = False
-    under_way: list[Transfer] = field(default_factory=list)
+    under_way: list[Flow] = field(default_factory=list)
     since: int = 0  # until when `left` of each transfer is counted
     version: int = 0  # of `under_way`: an end that was planned for an older version is void
 
@@ -42,12 +42,12 @@ class Network:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.bytes = self.files = 0  # sent so far
-        self._links: dict[tuple[str, str], Link] = {}
+        self._links: dict[tuple[str, str], NetworkLink] = {}
 
     def link(self, a: str, b: str, *, start: int = 0, rate: float = 1e9, shared: bool = False) -> None:
         if rate <= 0 or start < 0:
             raise BadInput(f"a link of {rate} bytes a second and {start} ms a file", "bandwidths are positive")
-        self._links[a, b] = Link(start, rate, shared)
+        self._links[a, b] = NetworkLink(start, rate, shared)
 
     def send(self, a: str, b: str, size: int, files: int, done: Callable[[], None]) -> None:
         """Send files of `size` bytes together; `done` is called when the last byte has arrived."""
@@ -56,11 +56,11 @@ class Network:
         self.files += files
         wait = files * link.start
         if link.shared:
-            self.engine.after(wait, self._join, link, Transfer(float(size), done))
+            self.engine.after(wait, self._join, link, Flow(float(size), done))
         else:
             self.engine.after(wait + ceil(size * 1000 / link.rate), done)
 
-    def _find(self, a: str, b: str) -> Link:
+    def _find(self, a: str, b: str) -> NetworkLink:
         links = self._links
         for pair in ((a, b), (b, a), (a, ANY), (b, ANY), (ANY, ANY)):
             if pair in links:
@@ -69,12 +69,12 @@ class Network:
 
     # --- shared links -----------------------------------------------------------------------------------------------
 
-    def _join(self, link: Link, transfer: Transfer) -> None:
+    def _join(self, link: NetworkLink, transfer: Flow) -> None:
         self._pass(link)
         link.under_way.append(transfer)
         self._plan(link)
 
-    def _pass(self, link: Link) -> None:
+    def _pass(self, link: NetworkLink) -> None:
         """Count the bytes that were sent since the last change."""
         passed, link.since = self.engine.now - link.since, self.engine.now
         if link.under_way:
@@ -82,7 +82,7 @@ class Network:
             for transfer in link.under_way:
                 transfer.left -= share
 
-    def _plan(self, link: Link) -> None:
+    def _plan(self, link: NetworkLink) -> None:
         """Schedule the end of the transfer that ends next."""
         link.version += 1
         if link.under_way:
@@ -90,7 +90,7 @@ class Network:
             wait = ceil(max(least, 0.0) * 1000 * len(link.under_way) / link.rate - 1e-6)
             self.engine.after(wait, self._end, link, link.version)
 
-    def _end(self, link: Link, version: int) -> None:
+    def _end(self, link: NetworkLink, version: int) -> None:
         if version != link.version:
             return
         self._pass(link)

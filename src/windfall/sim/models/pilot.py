@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from windfall.core.messages import effects as x, events as e
 from windfall.pilot.agenda.agenda import Agenda
@@ -22,28 +22,47 @@ Stage = Callable[["Pilot", Any, Callable[[bool], None]], None]
 Render = Callable[[x.ExchangeReply], dict[str, Any]]
 
 
+class Surroundings(NamedTuple):
+    """The simulated surroundings of a pilot: its clock, its server, and the world that runs its tasks."""
+
+    engine: Engine
+    server: Server
+    run: Run
+    render: Render
+    stage: Stage | None = None
+
+
+class PilotSpec(NamedTuple):
+    """The description of a pilot to start."""
+
+    name: str
+    site: str
+    cores: int = 1
+    memory: int = 0
+    wall: int | None = None  # ms
+    latency: int = 0  # ms each way between pilot and server
+    cut: Callable[[int], bool] | None = None  # is the pilot cut off from the server at this time?
+
+
 class Pilot:
-    """A pilot.  `latency`: ms each way between it and the server.  `cut(now)`: is the pilot cut off from the server?"""
+    """A pilot; `on_end` is called when it has left or died."""
 
     __slots__ = ("_due", "_placed", "_width", "agenda", "alive", "began", "cores", "cut", "end", "engine", "latency",
                  "memory", "name", "number", "on_end", "render", "run", "running", "runs", "server", "site", "stage")
 
     def __init__(
-        self, engine: Engine, server: Server, run: Run, render: Render, *, name: str, site: str, cores: int = 1,
-        memory: int = 0, wall: int | None = None, latency: int = 0, on_end: Callable[[Pilot], None] | None = None,
-        cut: Callable[[int], bool] | None = None, stage: Stage | None = None,
+        self, surroundings: Surroundings, spec: PilotSpec, on_end: Callable[[Pilot], None] | None = None,
     ) -> None:
-        self.engine, self.server, self.run, self.render, self.stage = engine, server, run, render, stage
-        self.name, self.site, self.cores, self.memory, self.latency = name, site, cores, memory, latency
-        self.end = None if wall is None else engine.now + wall
-        self.agenda = Agenda(cores, memory=memory, end=self.end, jitter=engine.random.random)
+        self.engine, self.server, self.run, self.render, self.stage = surroundings
+        self.name, self.site, self.cores, self.memory, wall, self.latency, self.cut = spec
+        self.end = None if wall is None else self.engine.now + wall
+        self.agenda = Agenda(self.cores, memory=self.memory, end=self.end, jitter=self.engine.random.random)
         self.alive = True
         self.number = 0
         self.running: dict[int, int] = {}  # attempt → number of its run
         self.began: dict[int, int] = {}  # attempt → ms
         self.runs = 0
         self.on_end = on_end
-        self.cut = cut
         self._placed: dict[int, Any] = {}
         self._width = 0
         self._due: int | None = None
@@ -53,7 +72,8 @@ class Pilot:
 
     def _enrol(self) -> None:
         left = None if self.end is None else self.end - self.engine.now
-        event = e.Enrol(0, self.site, self.name, self.name, self.name, self.cores, self.memory, 0, 1 << 50, left, b"")
+        event = e.Enrol(0, site=self.site, nonce=self.name, host=self.name, host_name=self.name, cores=self.cores,
+                        memory=self.memory, gpus=0, disk=1 << 50, left=left, token=b"")
         self._send(event, partial(self._enrolled, sent=self.engine.now))
 
     def _send(self, event: e.Event, answer: Callable[[Any], None]) -> None:

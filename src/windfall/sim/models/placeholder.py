@@ -8,11 +8,23 @@ pilots of one name.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from windfall.core.messages import effects as x
+from windfall.sim.engine import Engine
 from windfall.sim.models.pilot import Pilot
 
-Start = Callable[[str, Callable[[Pilot], None]], "Placeholder"]
+Start = Callable[[str, Callable[[Pilot], None]], None]
+
+
+class OthersTurns(NamedTuple):
+    """The ms that other people's jobs run on a host between two placeholders."""
+
+    after_work: int = 0
+    after_nothing: int = 10_000  # the placeholder had no grant
+
+
+USUAL_TURNS = OthersTurns()
 
 
 class Placeholder(Pilot):
@@ -30,16 +42,13 @@ class Placeholder(Pilot):
 class Turns:
     """The turns of one host: `start(name, left)` begins a placeholder there and calls `left(pilot)` when it leaves."""
 
-    def __init__(self, name: str, start: Start, after: Callable[..., None], *, after_work: int, after_nothing: int,
-                 over: Callable[[], bool]) -> None:
-        self.name, self.start, self.after, self.over = name, start, after, over
-        self.waits = {True: after_work, False: after_nothing}
+    def __init__(self, name: str, start: Start, engine: Engine, others: OthersTurns) -> None:
+        self.name, self.start, self.engine, self.others = name, start, engine, others
         self._begin()
 
     def _begin(self) -> None:
-        if not self.over():
-            self.start(self.name, self._left)
+        self.start(self.name, self._left)
 
     def _left(self, pilot: Pilot) -> None:
         assert isinstance(pilot, Placeholder)
-        self.after(self.waits[pilot.worked], self._begin)
+        self.engine.after(self.others.after_work if pilot.worked else self.others.after_nothing, self._begin)

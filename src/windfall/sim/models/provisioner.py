@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from windfall.core.messages import effects as x, events as e
 from windfall.core.messages.facts import Shape
 from windfall.provision.order_book import Cancel, Carrier, Command, ListJobs, News, Salvage, Submit
-from windfall.sim.engine import Engine
 from windfall.sim.models.server import Server
-from windfall.sim.models.site import Job, Mortal, Refused, Site
+from windfall.sim.models.site import BatchJob, JobRefused, Mortal, SimulatedSite
 
 POLL = 20_000
 
 
-class Tender:
-    """A tender of one site.  `submit`, `cancel`, `listing`: the ms that these commands take, or a function that returns
-    them.  `latency`: ms each way between the tender and the server."""
+class TenderOptions(NamedTuple):
+    """A tender's user at the site, and the ms that its commands and messages take."""
 
-    def __init__(
-        self, engine: Engine, server: Server, site: Site, begin: Callable[[Job], Mortal], *, user: str = "user",
-        name: str = "", submit: int | Callable[[], int] = 0, cancel: int | Callable[[], int] = 0, listing: int = 0,
-        latency: int = 0,
-    ) -> None:
-        self.engine, self.server, self.site, self.begin, self.user = engine, server, site, begin, user
-        self.name = name or site.name
-        self._takes = {"submit": _timed(submit), "cancel": _timed(cancel)}
-        self._listing, self._latency = listing, latency
+    user: str = "user"
+    submit: int | Callable[[], int] = 0
+    cancel: int | Callable[[], int] = 0
+    listing: int = 0
+    latency: int = 0  # each way between tender and server
+
+
+class SimulatedTender:
+    """The tender of one site; `begin(job)` starts the pilot of a job that runs."""
+
+    def __init__(self, server: Server, site: SimulatedSite, begin: Callable[[BatchJob], Mortal],
+                 options: TenderOptions) -> None:
+        self.engine, self.server, self.site, self.begin, self.user = site.engine, server, site, begin, options.user
+        self._takes = {"submit": _timed(options.submit), "cancel": _timed(options.cancel)}
+        self._listing, self._latency = options.listing, options.latency
         self.life = 0
         self.alive = False
         self.restart()
@@ -49,15 +54,18 @@ class Tender:
         if not self.alive or life != self.life:
             return
         news = self._carrier.news()
-        event = e.SiteReport(0, self.site.name, f"{self.name} {self.life}", hello, self._carrier.seen, news.accepted,
-                       news.refused, news.stopped, info=self.site.info(), wait=wait, **more)
+        event = e.SiteReport(
+            0, site=self.site.name, provisioner=f"{self.site.name} {self.life}", hello=hello, seen=self._carrier.seen,
+            accepted=news.accepted, refused=news.refused, stopped=news.stopped, info=self.site.info(), wait=wait,
+            **more)
+        answered = partial(self._answered, life, news, wait > 0 or hello)
 
         def back(effect: Any) -> None:
-            self.engine.after(self._latency, self._answered, life, effect, news, wait > 0 or hello)
+            self.engine.after(self._latency, answered, effect)
 
         self.engine.after(self._latency, self.server.put, event, back)
 
-    def _answered(self, life: int, orders: Any, news: News, polled: bool) -> None:
+    def _answered(self, life: int, news: News, polled: bool, orders: Any) -> None:
         if not self.alive or life != self.life or not isinstance(orders, x.SiteOrders):
             return
         if orders.over:
@@ -92,7 +100,7 @@ class Tender:
     def _submit(self, life: int, nonce: str, shape: Shape) -> None:
         try:
             name = self.site.submit(self.user, nonce, shape, self.begin)
-        except Refused as refused:
+        except JobRefused as refused:
             name, why = "", str(refused)
         if life != self.life:
             return

@@ -19,15 +19,13 @@ Callback = Callable[[Any], None]
 
 
 class Server:
-    def __init__(
-        self, engine: Engine, config: Config | None = None, service: int = 0,
-        watch: Callable[[list[Any]], None] | None = None, charges: Callable[[e.Event], bool] | None = None,
-    ) -> None:
+    def __init__(self, engine: Engine, config: Config | None = None, service: int = 0,
+                 charges: Callable[[e.Event], bool] | None = None) -> None:
         self.engine = engine
         self.charges = charges
         self.core = Core(config)
         self.service = service
-        self.watch = watch  # called with the facts of every step
+        self.watch: Callable[[list[Any]], None] | None = None  # called with the facts of every step
         self.exchanges = 0
         self._inbox: list[e.Event] = []
         self._waiting: dict[int, Callback] = {}
@@ -49,7 +47,7 @@ class Server:
                 before(facts)
             watch(facts)
 
-        self.watch = both
+        self.watch = watch if before is None else both
 
     def put(self, event: e.Event, answer: Callback | None = None) -> None:
         """Take a request, after its service time if the server charges for it."""

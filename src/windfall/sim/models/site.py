@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from windfall.core.messages import events as e
 from windfall.core.messages.facts import Shape
 from windfall.sim.engine import Engine
 from windfall.sim.models.batch import BatchQueue
-from windfall.sim.models.swf import Job as Load
+from windfall.sim.models.swf import LogJob
 
 SECOND = 1_000
 
@@ -26,52 +26,61 @@ class Mortal(Protocol):
     def die(self) -> None: ...
 
 
-class Refused(Exception):
+class JobRefused(Exception):
     """The batch system refuses a job: its user has too many."""
 
 
 @dataclass
-class Job:
+class BatchJob:
     id: str
     user: str
     nonce: str
     shape: Shape
-    begin: Callable[[Job], Mortal]
-    submitted: int
+    begin: Callable[[BatchJob], Mortal]
     started: int = -1
     runs: int = 0  # starts so far
     process: Mortal | None = None
 
 
-class Site:
-    """A site.  `startup`: ms from the start of a job to its process.  `most`: jobs that one user may have.
-    `preempts`: mean ms after which a running job of ours is preempted; with `requeues` it goes back into the queue."""
+class SiteSettings(NamedTuple):
+    """The settings of a site's batch system."""
 
-    def __init__(
-        self, engine: Engine, name: str, queue: Any, *, speed: float = 1.0, load: Iterable[Load] = (),
-        startup: int = 0, most: int | None = None, refresh: int = 0, preempts: float = 0.0, requeues: bool = False,
-    ) -> None:
-        self.engine, self.name, self.queue, self.speed = engine, name, queue, speed
-        self.startup, self.most, self.preempts, self.requeues = startup, most, preempts, requeues
-        self.jobs: dict[str, Job] = {}
+    speed: float = 1.0
+    load: Iterable[LogJob] = ()  # other people's jobs
+    startup: int = 0  # ms from the start of a job to its process
+    most: int | None = None  # jobs that one user may have
+    refresh: int = 0  # ms between two reports of the information system; 0: it is always up to date
+    preempts: float = 0.0  # mean ms after which a running job of ours is preempted; 0: never
+    requeues: bool = False  # does a preempted job go back into the queue?
+
+
+PLAIN_SITE = SiteSettings()
+
+
+class SimulatedSite:
+    """A site with a batch queue."""
+
+    def __init__(self, engine: Engine, name: str, queue: Any, settings: SiteSettings = PLAIN_SITE) -> None:
+        self.engine, self.name, self.queue, self.settings = engine, name, queue, settings
+        self.jobs: dict[str, BatchJob] = {}
         self.starts = 0  # starts of our jobs
         self._born = 0
         self._others: dict[str, int] = {}  # job of others → ms that it runs
         self._published = e.SiteInfo(0, 0)
         self._published_at = 0
-        self._load: Iterator[Load] = iter(load)
-        self._refresh = refresh
+        self._load: Iterator[LogJob] = iter(settings.load)
         self._next_load()
-        if refresh:
+        if settings.refresh:
             engine.after(0, self._publish)
 
     # --- the commands of a user --------------------------------------------------------------------------------------
 
-    def submit(self, user: str, nonce: str, shape: Shape, begin: Callable[[Job], Mortal]) -> str:
-        if self.most is not None and sum(job.user == user for job in self.jobs.values()) >= self.most:
-            raise Refused(f"{user} has {self.most} jobs at {self.name} already")
+    def submit(self, user: str, nonce: str, shape: Shape, begin: Callable[[BatchJob], Mortal]) -> str:
+        most = self.settings.most
+        if most is not None and sum(job.user == user for job in self.jobs.values()) >= most:
+            raise JobRefused(f"{user} has {most} jobs at {self.name} already")
         self._born += 1
-        job = Job(f"{self.name}.{self._born}", user, nonce, shape, begin, self.engine.now)
+        job = BatchJob(f"{self.name}.{self._born}", user, nonce, shape, begin)
         self.jobs[job.id] = job
         self._enqueue(job)
         return job.id
@@ -90,11 +99,11 @@ class Site:
         return [e.ListedJob(job.nonce, job.id, job.started >= 0) for job in self.jobs.values() if job.user == user]
 
     def info(self) -> e.SiteInfo:
-        if not self._refresh:
+        if not self.settings.refresh:
             return self._look()
         return e.SiteInfo(self._published.free, self._published.queued, self.engine.now - self._published_at, 0)
 
-    def leave(self, job: Job) -> None:
+    def leave(self, job: BatchJob) -> None:
         """End a job whose process has ended."""
         if self.jobs.get(job.id) is job and job.started >= 0:
             del self.jobs[job.id]
@@ -108,21 +117,21 @@ class Site:
 
     def _publish(self) -> None:
         self._published, self._published_at = self._look(), self.engine.now
-        self.engine.after(self._refresh, self._publish)
+        self.engine.after(self.settings.refresh, self._publish)
 
     def _next_load(self) -> None:
         job = next(self._load, None)
         if job is not None:
             self.engine.at(round(job.submit * SECOND), self._arrive, job)
 
-    def _arrive(self, job: Load) -> None:
+    def _arrive(self, job: LogJob) -> None:
         key = f"other {job.number}"
         run = max(round(job.run * SECOND), 1)
         self._others[key] = run
         self.start(self.queue.submit(self.engine.now, key, job.procs, max(round(job.estimate * SECOND), run)))
         self._next_load()
 
-    def _enqueue(self, job: Job) -> None:
+    def _enqueue(self, job: BatchJob) -> None:
         estimate = job.shape.wall or 1 << 50
         self.start(self.queue.submit(self.engine.now, job.id, job.shape.cores, estimate))
 
@@ -138,25 +147,25 @@ class Site:
         del self._others[key]
         self.start(self.queue.end(self.engine.now, key))
 
-    def _start(self, job: Job) -> None:
+    def _start(self, job: BatchJob) -> None:
         job.started = self.engine.now
         job.runs += 1
         self.starts += 1
-        self.engine.after(self.startup, self._begin, job, job.runs)
+        self.engine.after(self.settings.startup, self._begin, job, job.runs)
         if job.shape.wall:
             self.engine.after(job.shape.wall, self._take_off, job, job.runs, False)
-        if self.preempts:
-            wait = max(round(self.engine.random.expovariate(1 / self.preempts)), 1)
-            self.engine.after(wait, self._take_off, job, job.runs, self.requeues)
+        if self.settings.preempts:
+            wait = max(round(self.engine.random.expovariate(1 / self.settings.preempts)), 1)
+            self.engine.after(wait, self._take_off, job, job.runs, self.settings.requeues)
 
-    def _here(self, job: Job, run: int) -> bool:
+    def _here(self, job: BatchJob, run: int) -> bool:
         return self.jobs.get(job.id) is job and job.started >= 0 and job.runs == run
 
-    def _begin(self, job: Job, run: int) -> None:
+    def _begin(self, job: BatchJob, run: int) -> None:
         if self._here(job, run):
             job.process = job.begin(job)
 
-    def _take_off(self, job: Job, run: int, again: bool) -> None:
+    def _take_off(self, job: BatchJob, run: int, again: bool) -> None:
         """Kill a job at its wall time, or preempt it; with `again` the job goes back into the queue."""
         if not self._here(job, run):
             return
@@ -167,15 +176,13 @@ class Site:
             self.jobs[job.id] = job
             self._enqueue(job)
 
-    def _end(self, job: Job) -> None:
+    def _end(self, job: BatchJob) -> None:
         process, job.process = job.process, None
         if process is not None:
             process.die()
         self.start(self.queue.end(self.engine.now, job.id))
 
 
-def machine(
-    engine: Engine, name: str, procs: int, discipline: str = "easy", **more: Any,
-) -> Site:
-    """Return a site whose machine has `procs` processors."""
-    return Site(engine, name, BatchQueue(procs, discipline), **more)
+def machine(engine: Engine, name: str, procs: int, discipline: str = "easy", **settings: Any) -> SimulatedSite:
+    """Return a site whose machine has `procs` processors; `settings`: fields of `SiteSettings`."""
+    return SimulatedSite(engine, name, BatchQueue(procs, discipline), SiteSettings(**settings))

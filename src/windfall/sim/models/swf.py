@@ -20,7 +20,7 @@ MAX_JOBS = 20_000_000
 BROKEN = (OSError, EOFError, zlib.error)
 
 
-class Job(NamedTuple):
+class LogJob(NamedTuple):
     """A job of the log, with the numbers that a batch queue needs."""
 
     number: int
@@ -30,7 +30,7 @@ class Job(NamedTuple):
     estimate: float  # the run time that the user asked for; if unknown, the real one
 
 
-def read(path: str | Path) -> list[Job]:
+def read(path: str | Path) -> list[LogJob]:
     """Return the jobs of a log, plain or gzipped, in order of submission; jobs that never ran are left out."""
     jobs = list(parse(_lines(path), str(path)))
     jobs.sort(key=lambda job: job.submit)  # stable: the log's order counts among equals
@@ -59,7 +59,7 @@ def _lines(path: str | Path) -> Iterator[str]:
         raise BadInput(f"cannot read {path}: {error}") from error
 
 
-def parse(lines: Iterable[str], name: str) -> Iterator[Job]:
+def parse(lines: Iterable[str], name: str) -> Iterator[LogJob]:
     for number, line in enumerate(lines, 1):
         if number > MAX_JOBS:
             raise _broken(name, number, "", f"a log of more than {MAX_JOBS:,} lines is too long")
@@ -71,7 +71,7 @@ def parse(lines: Iterable[str], name: str) -> Iterator[Job]:
             yield job
 
 
-def _job(text: str, name: str, number: int) -> Job | None:
+def _numbers(text: str, name: str, number: int) -> list[float]:
     fields = text.split() if len(text) < MAX_LINE else []
     if len(fields) != FIELDS:
         raise _broken(name, number, text, f"a line of SWF has {FIELDS} numbers, this has {len(fields)}")
@@ -81,13 +81,17 @@ def _job(text: str, name: str, number: int) -> Job | None:
         raise _broken(name, number, text, f"a line of SWF has numbers only: {error}") from None
     if not all(-1e15 < value < 1e15 for value in values):
         raise _broken(name, number, text, "a number is out of bounds")
-    ident, submit, _, run, used, _, _, asked, estimate = values[:9]
+    return values
+
+
+def _job(text: str, name: str, number: int) -> LogJob | None:
+    ident, submit, _, run, used, _, _, asked, estimate = _numbers(text, name, number)[:9]
     procs = int(asked if asked > 0 else used)
     if submit < 0:
         raise _broken(name, number, text, "the time of submission is negative")
     if run < 0 or procs <= 0:
         return None  # the job was cancelled before it started, or its run time or width is unknown
-    return Job(int(ident), submit, run, procs, estimate if estimate > 0 else run)
+    return LogJob(int(ident), submit, run, procs, estimate if estimate > 0 else run)
 
 
 def _broken(name: str, number: int, text: str, what: str) -> BadInput:

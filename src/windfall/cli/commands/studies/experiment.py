@@ -14,7 +14,7 @@ from windfall.errors import BadInput
 from windfall.model.units import plural
 
 if TYPE_CHECKING:
-    from windfall.sim.experiments.base import Cell, Experiment, Outcome
+    from windfall.sim.experiments.base import Cell, Experiment, StudyResult
 
 EXAMPLES = """examples:
   windfall experiment --list
@@ -63,18 +63,18 @@ def _list(as_json: bool) -> int:
     return 0
 
 
-def _write(outcome: Outcome, directory: Path) -> None:
-    from windfall.sim.pages import Folder, write_figures
+def _write(outcome: StudyResult, directory: Path) -> None:
+    from windfall.sim.pages import OutputFolder, write_figures
 
-    Folder(directory).rows("cells.csv", ("name", "paper", "ours", "unit", "low", "high"), outcome.cells)
+    OutputFolder(directory).rows("cells.csv", ("name", "paper", "ours", "unit", "low", "high"), outcome.cells)
     write_figures(outcome.figures, directory)
 
 
-def _missed(outcome: Outcome) -> list[Cell]:
+def _missed(outcome: StudyResult) -> list[Cell]:
     return [cell for cell in outcome.cells if cell.asked and not cell.holds]
 
 
-def _as_json(found: Experiment, outcome: Outcome) -> dict[str, Any]:
+def _as_json(found: Experiment, outcome: StudyResult) -> dict[str, Any]:
     return {
         "id": found.id, "title": found.title, "source": found.source,
         "cells": [{**cell._asdict(), "holds": cell.holds if cell.asked else None} for cell in outcome.cells],
@@ -82,7 +82,7 @@ def _as_json(found: Experiment, outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _tell(found: Experiment, outcome: Outcome) -> None:
+def _tell(found: Experiment, outcome: StudyResult) -> None:
     print(f"{found.id}: {found.title}\n{found.source}\n")
     print_table(["", "paper", "ours", "", "difference", "asked", "holds"], map(_row, outcome.cells), right=(1, 2, 4))
     for note in outcome.notes:

@@ -13,7 +13,7 @@ from windfall.model.units import plural
 if TYPE_CHECKING:
     from windfall.client.client import Client
     from windfall.sim.record import Record
-    from windfall.sim.whatif import Export, Guest, Task
+    from windfall.sim.whatif import EndedTask, Export, PilotStay
 
 MOST = 10_000_000  # tasks
 
@@ -110,35 +110,35 @@ def fetch(client: Client, bag: int) -> Export:
     return found
 
 
-def _task(row: dict[str, Any], submitted: int) -> Task:
-    from windfall.sim.whatif import Task
+def _task(row: dict[str, Any], submitted: int) -> EndedTask:
+    from windfall.sim.whatif import EndedTask
 
     start = (row.get("started") or row.get("granted") or submitted) - submitted
-    return Task(row["target"], row["state"], row.get("site") or "", row.get("host") or "", max(0, start),
+    return EndedTask(row["target"], row["state"], row.get("site") or "", row.get("host") or "", max(0, start),
                 row.get("wall") or 0)
 
 
-def _guests(client: Client, ran: list[Task], submitted: int, end: int) -> list[Guest]:
+def _guests(client: Client, ran: list[EndedTask], submitted: int, end: int) -> list[PilotStay]:
     """Pilots of the hosts on which something ran, while it ran; where the server has forgotten them, what the tasks
     themselves say: as many cores as tasks ran at once."""
-    from windfall.sim.whatif import Guest
+    from windfall.sim.whatif import PilotStay
 
     hosts = dict.fromkeys((task.site, task.host) for task in ran)
     found = []
     for pilot in client.pilots():
         came, left = pilot["enrolled"] - submitted, pilot["ended"] and pilot["ended"] - submitted
         if (pilot["site"], pilot["host"]) in hosts and came < end and (not left or left > 0):
-            found.append(Guest(pilot["site"], pilot["host"], pilot["cores"], pilot["memory"], max(0, came),
+            found.append(PilotStay(pilot["site"], pilot["host"], pilot["cores"], pilot["memory"], max(0, came),
                                left if left and left < end else None))
     known = {(guest.site, guest.host) for guest in found}
     for site, host in hosts:
         if (site, host) not in known:
             own = [task for task in ran if (task.site, task.host) == (site, host)]
-            found.append(Guest(site, host, _at_once(own), 0, min(task.start for task in own), None))
+            found.append(PilotStay(site, host, _at_once(own), 0, min(task.start for task in own), None))
     return found
 
 
-def _at_once(tasks: list[Task]) -> int:
+def _at_once(tasks: list[EndedTask]) -> int:
     changes = sorted([(task.start, 1) for task in tasks] + [(task.start + max(1, task.wall), -1) for task in tasks])
     level = most = 0
     for _, change in changes:
