@@ -1,4 +1,4 @@
-"""Data nobody here made: real logs, from $WINDFALL_DATA; without it these tests are left out, and say so."""
+"""Real logs from the folder $WINDFALL_DATA; tests that need them are skipped, with a reason, where it is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model of a batch queue, against a published schedule and against what the disciplines promise."""
+"""The model of a batch queue, against a published schedule and against the promises of its disciplines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from windfall.sim.models.swf import LogJob
 from windfall.sim.replay import replay
 
 
-def test_every_wait_of_a_published_easy_schedule(data: Path) -> None:
+def test_replay_gives_every_wait_of_published_easy_schedule(data: Path) -> None:
     jobs = swf.read(data / "swf" / "KTH-SP2-derived.swf.gz")
     with gzip.open(data / "swf" / "KTH-SP2-easy-reference.swf.gz", "rt") as file:
         rows = [line.split() for line in file if not line.startswith(";")]
@@ -36,7 +36,7 @@ JOBS = st.lists(
 
 
 @given(JOBS)
-def test_first_come_first_served_never_overtakes(jobs: list[LogJob]) -> None:
+def test_fcfs_starts_jobs_in_order_of_submission(jobs: list[LogJob]) -> None:
     waits = replay(jobs, 8, "fcfs").waits
     starts = [job.submit + wait for job, wait in zip(jobs, waits, strict=True)]
     assert starts == sorted(starts)
@@ -44,14 +44,14 @@ def test_first_come_first_served_never_overtakes(jobs: list[LogJob]) -> None:
 
 @settings(max_examples=200)
 @given(JOBS, st.sampled_from(["fcfs", "easy"]))
-def test_never_more_processors_than_there_are(jobs: list[LogJob], discipline: str) -> None:
+def test_running_jobs_never_exceed_processors_of_machine(jobs: list[LogJob], discipline: str) -> None:
     waits = replay(jobs, 8, discipline).waits
     spans = [(job.submit + wait, job.submit + wait + job.run, job.procs) for job, wait in zip(jobs, waits, strict=True)]
     for begin, _, _ in spans:
         assert sum(procs for start, end, procs in spans if start <= begin < end) <= 8
 
 
-def test_a_backfilled_job_does_not_delay_the_head() -> None:
+def test_backfilled_job_does_not_delay_head_of_queue() -> None:
     queue = BatchQueue(10)
     assert queue.submit(0, "long", 6, 100) == ["long"]
     assert queue.submit(1, "head", 8, 50) == []
@@ -61,7 +61,7 @@ def test_a_backfilled_job_does_not_delay_the_head() -> None:
     assert queue.end(100, "long") == ["head"]
 
 
-def test_what_fits_beside_the_head_may_be_long() -> None:
+def test_long_job_is_backfilled_into_processors_that_head_leaves_over() -> None:
     queue = BatchQueue(10)
     queue.submit(0, "long", 6, 100)
     queue.submit(1, "head", 8, 50)
@@ -69,7 +69,7 @@ def test_what_fits_beside_the_head_may_be_long() -> None:
     assert queue.submit(3, "one more", 1, 10_000) == []
 
 
-def test_cancelling_the_head_lets_others_move_up() -> None:
+def test_cancelled_head_lets_next_job_start() -> None:
     queue = BatchQueue(10, "fcfs")
     queue.submit(0, "long", 6, 100)
     queue.submit(1, "head", 8, 50)
@@ -77,7 +77,7 @@ def test_cancelling_the_head_lets_others_move_up() -> None:
     assert queue.cancel(3, "head") == ["small"]
 
 
-def test_what_no_machine_could_run_is_refused() -> None:
+def test_queue_refuses_too_wide_job_and_unknown_discipline() -> None:
     with pytest.raises(BadInput, match="12 processors on a machine of 10"):
         BatchQueue(10).submit(0, "wide", 12, 1)
     with pytest.raises(BadInput, match="discipline"):
@@ -91,7 +91,7 @@ def test_what_no_machine_could_run_is_refused() -> None:
     ("1 nan 0 5 4 -1 -1 4 60 -1 -1 1 -1 -1 -1 -1 -1 -1", "out of bounds"),
     ("1 0 0 5 inf -1 -1 4 60 -1 -1 1 -1 -1 -1 -1 -1 -1", "out of bounds"),
 ])  # fmt: skip
-def test_a_broken_line_is_named(tmp_path: Path, line: str, what: str) -> None:
+def test_broken_line_of_log_is_reported_with_its_number(tmp_path: Path, line: str, what: str) -> None:
     path = tmp_path / "log.swf"
     path.write_text(f"; a header\n\n{line}\n")
     with pytest.raises(BadInput, match=what) as caught:
@@ -99,14 +99,14 @@ def test_a_broken_line_is_named(tmp_path: Path, line: str, what: str) -> None:
     assert caught.value.where == f"{path}:3"
 
 
-def test_a_damaged_archive_is_said(tmp_path: Path) -> None:
+def test_damaged_gzip_log_is_reported_as_unreadable(tmp_path: Path) -> None:
     path = tmp_path / "log.swf.gz"
     path.write_bytes(gzip.compress(b"; nothing\n")[:-9])
     with pytest.raises(BadInput, match="cannot read"):
         swf.read(path)
 
 
-def test_jobs_that_never_ran_are_left_out(tmp_path: Path) -> None:
+def test_log_reader_skips_jobs_that_never_ran(tmp_path: Path) -> None:
     path = tmp_path / "log.swf"
     never, ran = "1 0 0 -1 4 -1 -1 4 60 -1 -1 0", "2 9 0 5 -1 -1 -1 4 -1 -1 -1 1"
     path.write_text(f"{never} -1 -1 -1 -1 -1 -1\n{ran} -1 -1 -1 -1 -1 -1\n")

@@ -1,4 +1,4 @@
-"""Batches in virtual time: the same core, the same agenda; what batching is for, and what it must not break."""
+"""Batches in virtual time, with the real core and the real agenda: their gain, and the promises they must not break."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from windfall.sim.world import Work, World, WorldRules, target_shape
 
 
 class Seen(World):
-    """Remembers which pilot ran which task, and when."""
+    """A world that records which pilot started which task, and when."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -25,7 +25,7 @@ class Seen(World):
         return super()._run(pilot, task)
 
 
-def test_a_batch_runs_on_one_pilot_in_order_and_in_one_slot() -> None:
+def test_batch_runs_on_one_pilot_in_order_and_in_one_slot() -> None:
     world = Seen(3)
     world.site("here")
     world.pilots("here", 3, cores=4, latency=20)
@@ -40,7 +40,7 @@ def test_a_batch_runs_on_one_pilot_in_order_and_in_one_slot() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_everything_ends_whatever_is_lost(seed: int) -> None:
+def test_all_tasks_succeed_in_batches_although_pilots_die(seed: int) -> None:
     world = World(seed, Config(deaths=200), watch=True)
     world.site("here")
     world.pilots("here", 6, cores=2, loses=0.05, latency=40)
@@ -49,8 +49,8 @@ def test_everything_ends_whatever_is_lost(seed: int) -> None:
     assert world.server.core.state.bags[1].counts[SUCCEEDED] == 150
 
 
-def test_batches_spare_the_server() -> None:
-    """A server that is one queue, and tasks of a few seconds: sixteen of them cost it about as much as one."""
+def test_batches_of_sixteen_cut_requests_and_makespan_at_slow_server() -> None:
+    """The server is one queue, and tasks take a few seconds: sixteen of them cost it about as much as one."""
     ends, calls = [], []
     for batch in (0, 16):
         world = World(rules=WorldRules(service=350))
@@ -63,7 +63,7 @@ def test_batches_spare_the_server() -> None:
     assert ends[1] < 0.6 * ends[0] and calls[1] < calls[0] / 3.5
 
 
-def test_the_same_seed_is_the_same_run() -> None:
+def test_same_seed_gives_same_run_of_batches() -> None:
     def played() -> list[tuple[int, str, int]]:
         world = Seen(5)
         world.site("here")
@@ -75,7 +75,7 @@ def test_the_same_seed_is_the_same_run() -> None:
     assert played() == played()
 
 
-def test_stages_of_a_pipeline_run_on_one_pilot_one_after_the_other() -> None:
+def test_stages_of_pipeline_run_on_one_pilot_one_after_the_other() -> None:
     world = Seen(7, watch=True)
     world.site("here")
     world.pilots("here", 4, cores=2, latency=30)

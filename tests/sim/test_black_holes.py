@@ -1,5 +1,5 @@
-"""Black holes: hosts that fail whatever they are given, at once.  They must not take a bag with them, and no host that
-is as good as the others may be taken for one."""
+"""Black holes: hosts on which every task fails at once.  They must not ruin a bag, and no host that is as good as the
+others may be quarantined."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def a_minute(_task: int, draw: random.Random) -> int:
 
 
 def judged(world: World, site: str = "here") -> dict[str, list[str]]:
-    """What was said of each host."""
-    said: dict[str, list[str]] = {}
-    for _, kind, says in world.server.core.state.sites[site].history:
+    """Return the entries on each host in the site's history."""
+    entries: dict[str, list[str]] = {}
+    for _, kind, entry in world.server.core.state.sites[site].history:
         if kind == "host":
-            name, _, text = says.partition(": ")
-            said.setdefault(name, []).append(text)
-    return said
+            name, _, text = entry.partition(": ")
+            entries.setdefault(name, []).append(text)
+    return entries
 
 
 def ends(world: World, bag: int = 1) -> tuple[int, int]:
@@ -48,21 +48,21 @@ def world_of(seed: int, hosts: int, *, holes: int = 0, cores: int = 1) -> World:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("hosts", "holes", "cores"), [(10, 1, 1), (10, 3, 1), (4, 1, 16), (60, 2, 1)])
-def test_a_bag_ends_well_although_some_hosts_fail_whatever_they_get(
+def test_black_holes_are_quarantined_and_fail_no_task(
     seed: int, hosts: int, holes: int, cores: int
 ) -> None:
-    """Without a rule against it the first hole alone fails hundreds of them."""
+    """Without quarantine the first black hole alone would fail hundreds of tasks."""
     world = world_of(seed, hosts, holes=holes, cores=cores)
     world.submit(Work(1_000, ten_minutes, retries=3))
     world.run()
     assert ends(world) == (1_000, 0)
-    said = judged(world)
-    assert set(said) == {f"here-{number}" for number in range(1, holes + 1)}
-    assert all("quarantined" in of[0] for of in said.values())
+    entries = judged(world)
+    assert set(entries) == {f"here-{number}" for number in range(1, holes + 1)}
+    assert all("quarantined" in texts[0] for texts in entries.values())
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_small_bag_ends_well_before_anybody_can_have_succeeded(seed: int) -> None:
+def test_black_hole_fails_no_task_of_small_bag(seed: int) -> None:
     world = world_of(seed, 10, holes=1)
     world.submit(Work(30, ten_minutes, retries=3))
     world.run()
@@ -70,8 +70,8 @@ def test_a_small_bag_ends_well_before_anybody_can_have_succeeded(seed: int) -> N
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_healthy_hosts_are_not_taken_for_black_holes(seed: int) -> None:
-    """Where one task in five fails, wherever it runs."""
+def test_hosts_are_not_quarantined_while_one_task_in_five_fails_everywhere(seed: int) -> None:
+    """One task in five fails, wherever it runs."""
     world = world_of(seed, 20, cores=1 + seed % 2)
     world.submit(Work(5_000, a_minute, retries=100, fails=0.2))
     world.run()
@@ -79,7 +79,7 @@ def test_healthy_hosts_are_not_taken_for_black_holes(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_bag_that_fails_everywhere_is_no_hosts_fault(seed: int) -> None:
+def test_bag_that_fails_everywhere_quarantines_no_host(seed: int) -> None:
     world = world_of(seed, 10)
     world.submit(Work(300, a_minute, retries=1, fails=1.0))
     world.run()
@@ -87,15 +87,15 @@ def test_a_bag_that_fails_everywhere_is_no_hosts_fault(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_stretch_of_bad_tasks_is_no_hosts_fault(seed: int) -> None:
-    """A sweep that goes too far: tasks side by side fail, on whichever hosts they are given to together."""
+def test_stretch_of_failing_tasks_quarantines_no_host(seed: int) -> None:
+    """A sweep goes too far: neighbouring tasks fail, and a host is granted several of them together."""
     world = world_of(seed, 8, cores=4)
     world.submit(Work(1_000, a_minute, retries=1, failing=frozenset(range(400, 700))))
     world.run()
     assert ends(world) == (700, 300) and judged(world) == {}
 
 
-def test_a_host_that_was_mended_is_released_on_probation() -> None:
+def test_mended_host_leaves_quarantine_on_probation() -> None:
     world, broken = World(1, Config(idle=1 << 40)), Host(hole=True)
     world.site("here")
     for host in (broken, *(Host() for _ in range(9))):

@@ -1,4 +1,4 @@
-"""The registry of studies, and how a study's cells are told."""
+"""The registry of studies, and the printed cells of a study."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MODULES = sorted({study.module for study in experiments.STUDIES.values() if stud
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_a_module_has_what_the_registry_says(module: str) -> None:
+def test_each_module_holds_the_studies_of_the_registry(module: str) -> None:
     found = import_module(f"windfall.sim.experiments.{module}").EXPERIMENTS
     for each in found:
         assert experiments.STUDIES[each.id].module == module
@@ -31,16 +31,16 @@ def test_a_module_has_what_the_registry_says(module: str) -> None:
     (Cell("x", None, math.nan, "s", 9), True, False),
     (Cell("x", None, math.nan, "s", None, 9), True, False),
 ])  # fmt: skip
-def test_a_cell_knows_what_is_asked_of_it(cell: Cell, asked: bool, holds: bool) -> None:
+def test_cell_holds_when_number_lies_in_asked_range(cell: Cell, asked: bool, holds: bool) -> None:
     assert (cell.asked, cell.holds) == (asked, holds)
 
 
-def test_cells_are_told_beside_the_papers(capsys: pytest.CaptureFixture[str]) -> None:
+def test_experiment_prints_our_numbers_beside_the_papers(capsys: pytest.CaptureFixture[str]) -> None:
     cells = [Cell("makespan", 900, 945, "s", 810, 990), Cell("gain", 13.5, 9.0, "%", 9.5, 17.5), Cell("x", None, 3)]
     study = Experiment("t-0", "a title", "a paper", lambda _: StudyResult(cells))
     experiment._tell(study, StudyResult(cells, notes=["so"]))
-    said = capsys.readouterr().out
-    rows = [line.split() for line in said.splitlines()]
+    printed = capsys.readouterr().out
+    rows = [line.split() for line in printed.splitlines()]
     assert ["makespan", "900", "945", "s", "+5.0%", "810", "…", "990", "yes"] in rows
     assert ["gain", "13.5", "9", "%", "-4.5", "points", "9.5", "…", "17.5", "NO"] in rows
-    assert ["x", "3"] in rows and "1 of 2 numbers" in said and "so" in said
+    assert ["x", "3"] in rows and "1 of 2 numbers" in printed and "so" in printed

@@ -1,4 +1,4 @@
-"""Files that mean harm, or nothing: refused in good time."""
+"""Malicious or meaningless files are refused in good time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from windfall.sim import scenario
 from windfall.sim.models import swf
 
 
-def test_processors_count_not_nodes(tmp_path: Path) -> None:
+def test_log_header_gives_processors_before_nodes(tmp_path: Path) -> None:
     log = tmp_path / "log.swf"
     log.write_text("; MaxNodes: 16\n; MaxProcs: 64\n")
     assert swf.processors(log) == 64
@@ -20,7 +20,7 @@ def test_processors_count_not_nodes(tmp_path: Path) -> None:
     assert swf.processors(log) == 16
 
 
-def test_a_log_of_nothing_but_remarks_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_of_comments_is_refused_beyond_line_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(swf, "MAX_JOBS", 1_000)
     log = tmp_path / "log.swf.gz"
     log.write_bytes(gzip.compress(b"; x\n" * 20_000))
@@ -30,7 +30,7 @@ def test_a_log_of_nothing_but_remarks_has_an_end(tmp_path: Path, monkeypatch: py
     assert found.value.where.endswith("log.swf.gz:1001")
 
 
-def test_jobs_of_no_length_that_has_a_name_are_refused() -> None:
+def test_absurd_deviation_of_background_load_is_refused() -> None:
     text = """[sites.c]
 processors = 4
 background = { busy = 0.5, deviation = 999 }

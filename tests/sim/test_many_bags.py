@@ -1,5 +1,5 @@
-"""GridBot's figure 7 and its mishaps, in simulation: many bags of one owner, hosts that spoil what they make, and a
-stampede after a restart of the server."""
+"""GridBot's figure 7 and its mishaps, in simulation: many bags of one owner, hosts with wrong output, and a stampede of
+pilots after a restart of the server."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ BAGS, TASKS, LEFT = 50, 1_200, 100
 
 
 def a_while(_task: int, draw: random.Random) -> int:
-    """As in the paper, where they are minutes; a minute of theirs is a second here."""
+    """Draw a task's duration as in the paper, with a second for each of its minutes."""
     return draw.randint(10_000, 50_000)
 
 
 class Progress:
-    """When each bag was begun, and when so few of its tasks were left."""
+    """The times when each bag was first granted, and when `LEFT` of its tasks were left."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -49,8 +49,8 @@ class Progress:
                     self.near.setdefault(fact.bag, fact.at)
 
 
-def test_fifty_bags_at_once_are_begun_and_end_in_the_order_of_their_ranks() -> None:
-    """Ageing has nothing to say yet: the whole run takes less than its wait."""
+def test_fifty_bags_begin_and_end_in_order_of_rank() -> None:
+    """No bag ages: the whole run takes less than the wait for ageing."""
     world = World(7, Config(idle=1 << 40, ageing=1 << 40))
     world.site("here")
     progress = Progress(world)
@@ -69,11 +69,11 @@ def test_fifty_bags_at_once_are_begun_and_end_in_the_order_of_their_ranks() -> N
     assert all(bag.counts[SUCCEEDED] == TASKS for bag in world.server.core.state.bags.values())
 
 
-# --- hosts that spoil what they make --------------------------------------------------------------------------------
+# --- hosts with wrong output ----------------------------------------------------------------------------------------
 
 
 class Spoiling(World):
-    """Some hosts take their time, and what they bring fails the bag's check."""
+    """A world in which the results of some hosts take their time, and fail the bag's check."""
 
     spoils: tuple[str, ...] = ()
 
@@ -85,8 +85,8 @@ class Spoiling(World):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_wrong_output_of_a_few_hosts_costs_no_task(seed: int) -> None:
-    """Two of twenty: nearly every tenth attempt fails, and each task may fail three times."""
+def test_hosts_with_wrong_output_cost_no_task(seed: int) -> None:
+    """Two of twenty hosts are bad: nearly every tenth attempt fails, and each task may fail three times."""
     world = Spoiling(seed, Config(idle=1 << 40))
     world.spoils = ("here-1", "here-2")
     world.site("here")
@@ -105,7 +105,7 @@ PILOTS, DOWN, RATE = 5_000, 60_000, 500
 
 
 class Door:
-    """Before the server: shut while it is down; then it lets in so many requests a second and turns the rest away."""
+    """The door of the server: shut while the server is down; after that it admits `RATE` requests per second."""
 
     def __init__(self) -> None:
         self.shut = False
@@ -124,7 +124,7 @@ class Door:
 
 
 class Caller(Pilot):
-    """One that can be turned away: it hears so at once, and comes again when its back-off says."""
+    """A pilot that the door can turn away: it learns so at once, and returns after its back-off."""
 
     door = Door()
     reopened: int | None = None
@@ -137,7 +137,7 @@ class Caller(Pilot):
 
 
 def fall_over(world: World, journal: list[bytes]) -> None:
-    """The server's memory is gone, and every connection with it."""
+    """Crash the server: its memory and all connections are lost, and its journal is replayed."""
     server = world.server
     Caller.door.shut = True
     server._waiting.clear()
@@ -159,8 +159,8 @@ def come_back(world: World) -> None:
     world.server._turn()
 
 
-def test_after_a_restart_five_thousand_pilots_come_back_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shed, spread by their back-off, and nothing is lost: no result, no pilot, and no task runs twice."""
+def test_five_thousand_pilots_return_spread_out_after_server_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The back-off of the pilots spreads them; no result and no pilot is lost, and no task runs twice."""
     monkeypatch.setattr("windfall.sim.world.Pilot", Caller)
     monkeypatch.setattr(Caller, "door", Door())
     monkeypatch.setattr(Caller, "reopened", None)

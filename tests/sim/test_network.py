@@ -17,7 +17,7 @@ from windfall.sim.world import Work, World, target_shape
 
 
 def ends(network: Network, *transfers: tuple[int, int, int]) -> list[int]:
-    """When each ends, by when it begins, bytes and files."""
+    """Return the end of each transfer; a transfer is given by its begin, its bytes and its files."""
     seen: dict[int, int] = {}
     for number, (at, size, files) in enumerate(transfers):
         done = lambda number=number: seen.__setitem__(number, network.engine.now)  # noqa: E731
@@ -32,32 +32,32 @@ def linked(**what: object) -> Network:
     return network
 
 
-def test_a_file_takes_its_start_and_its_bytes() -> None:
+def test_transfer_takes_start_up_cost_and_bytes_over_bandwidth() -> None:
     assert ends(linked(start=1_200, rate=500_000), (0, 500_000, 1), (100, 1_000_000, 3)) == [2_200, 100 + 3_600 + 2_000]
 
 
-def test_a_shared_link_is_divided_evenly() -> None:
+def test_shared_link_divides_bandwidth_evenly() -> None:
     assert ends(linked(rate=1_000, shared=True), (0, 1_000, 1), (0, 1_000, 1)) == [2_000, 2_000]
 
 
-def test_who_comes_later_slows_the_others_down_and_whoever_goes_sets_them_free() -> None:
-    """1,000 bytes alone for 0.5 s; then two share until the smaller has its 250; then the first is alone again."""
+def test_second_transfer_slows_first_one_down_until_it_ends() -> None:
+    """The first transfer is alone for 0.5 s, shares until the second has its 250 bytes, and is alone again."""
     assert ends(linked(rate=1_000, shared=True), (0, 1_000, 1), (500, 250, 1)) == [1_250, 1_000]
 
 
-def test_starting_takes_nothing_of_a_shared_link() -> None:
+def test_start_up_cost_uses_no_bandwidth_of_shared_link() -> None:
     assert ends(linked(start=300, rate=1_000, shared=True), (0, 1_000, 1), (900, 100, 1)) == [1_400, 1_400]
 
 
-def test_shares_add_up() -> None:
-    """Whatever comes when, a shared link that is never idle has sent all of it in the time its bandwidth takes."""
+def test_busy_shared_link_moves_its_full_bandwidth() -> None:
+    """A shared link that is never idle sends all bytes in the time that its bandwidth takes."""
     network = linked(rate=1_000, shared=True)
     last = max(ends(network, *[(20 * n, 100 + 7 * n, 1) for n in range(40)]))
     total = sum(100 + 7 * n for n in range(40))
     assert total <= last <= total + 40 and network.bytes == total
 
 
-def test_links_are_found_either_way_round() -> None:
+def test_link_is_found_in_either_direction_and_by_wildcard() -> None:
     network = Network(Engine())
     network.link("*", "*", rate=1_000)
     network.link("a", "home", rate=10)
@@ -72,7 +72,7 @@ def test_links_are_found_either_way_round() -> None:
         Network(Engine()).send("x", "y", 1, 1, lambda: None)
 
 
-def test_a_lost_disk_has_nothing() -> None:
+def test_lost_disk_holds_no_files() -> None:
     disk = Storage()
     disk.put("host s h", (1, 4), 70)
     assert disk.has("host s h", (1, 4)) and disk.used("host s h") == 70 and not disk.has("host s h", (1, 5))
@@ -86,7 +86,7 @@ def test_a_lost_disk_has_nothing() -> None:
 
 
 def pipelines(n: int, **more: object) -> Work:
-    """n first stages of 3 s that leave 50 kB each, n second ones of 1 s that read it."""
+    """Return n pipelines: a first stage of 3 s leaves 50 kB, which a second stage of 1 s reads."""
     edges = np.array([(task, task + n) for task in range(n)], dtype="<i4").tobytes()
     data = f.DataShape(leaves=np.array([50_000] * n + [0] * n, "<i8").tobytes(),
                        leave_files=np.array([1] * n + [0] * n, "<i4").tobytes())
@@ -105,14 +105,14 @@ def world(select: str = "fcfs", disk: bool = False, **more: object) -> World:
     return made
 
 
-def test_what_is_fetched_takes_time() -> None:
+def test_fetching_files_between_hosts_takes_time() -> None:
     there, apart = world(disk=True), world()
     there.run(), apart.run()
     assert there.network.files == 0 and apart.network.files > 0
     assert apart.engine.now > there.engine.now + 1_000
 
 
-def test_data_conscious_selection_moves_less() -> None:
+def test_data_conscious_selection_moves_fewer_files() -> None:
     blind, conscious = world(), world("data-conscious")
     blind.run(), conscious.run()
     assert conscious.network.files < blind.network.files / 2
@@ -120,8 +120,8 @@ def test_data_conscious_selection_moves_less() -> None:
 
 
 @pytest.mark.parametrize("select", ["fcfs", "data-conscious"])
-def test_what_is_lost_with_a_disk_is_made_again(select: str) -> None:
-    """The second stages wait for all of the first, so that much lies on the disks when they go."""
+def test_files_lost_with_disk_are_made_again(select: str) -> None:
+    """Second stages wait for all first stages, so that many files lie on the disks when the disks are lost."""
     stages = [target_shape("first", 13, expect=2_000), target_shape("second", 13, after=[0], expect=2_000)]
     made = world(select, targets=stages)
     for at, host in ((7_000, "here-1"), (11_000, "here-2"), (13_000, "here-3")):
@@ -131,14 +131,14 @@ def test_what_is_lost_with_a_disk_is_made_again(select: str) -> None:
 
 
 @pytest.mark.parametrize("select", ["fcfs", "data-conscious"])
-def test_a_loss_that_nobody_tells_is_found_by_whoever_comes_for_it(select: str) -> None:
+def test_unreported_loss_of_disk_is_found_when_file_is_fetched(select: str) -> None:
     made = world(select)
     made.engine.at(7_000, made.storage.lose, "host here here-1")
     made.run()
     assert made.server.core.state.bags[1].counts[SUCCEEDED] == 26
 
 
-def test_placeholders_take_turns_with_others() -> None:
+def test_placeholder_waits_for_others_turn_after_each_task() -> None:
     made = World(0, Config(idle=0, prefetch=0, park=3_600_000, lease=100 * 3_600_000), watch=True)
     made.site("here")
     made.submit(Work(3, lambda _task, _draw: 2_000, expect=2_000))

@@ -28,8 +28,8 @@ def played(world: World) -> Record:
     return record
 
 
-def test_fifty_bags_begin_and_get_done_in_the_order_of_their_rank() -> None:
-    """Figure 7 of GridBot, in small: the order holds until the last few tasks of each, which failures carry on."""
+def test_fifty_bags_run_in_order_of_rank_while_tasks_fail() -> None:
+    """GridBot's figure 7, smaller: the order holds up to the last few tasks of each bag, which failures delay."""
     world = World(5, Config(idle=1 << 40))
     world.site("here")
     world.pilots("here", 25, loses=0.02)
@@ -58,7 +58,7 @@ def flaky(policy: dict[str, str]) -> World:
     return world
 
 
-def test_hosts_that_have_lost_much_are_avoided() -> None:
+def test_requirement_on_error_rate_avoids_hosts_that_lose_much() -> None:
     world = flaky({})
     played(world)
     careful = flaky({"requirements": "Host.ErrorRate is undefined || Host.ErrorRate < 0.3"})
@@ -70,7 +70,7 @@ def test_hosts_that_have_lost_much_are_avoided() -> None:
     assert late and sum(each.pilot in reliable for each in late) > 0.95 * len(late)
 
 
-def test_a_policy_changed_half_way_is_obeyed_from_then_on() -> None:
+def test_changed_requirements_apply_to_later_grants() -> None:
     world = World(1, Config(idle=1 << 40), watch=True)
     world.site("here")
     world.pilots("here", 4)
@@ -84,7 +84,7 @@ def test_a_policy_changed_half_way_is_obeyed_from_then_on() -> None:
     after = [each for each in attempts if each.granted > 20 * MINUTE]
     assert len(before) == 4
     assert {hosts[each.pilot] for each in after[:-12]} == {"here-1"} and len(after) > 20
-    assert len({hosts[each.pilot] for each in after[-9:]}) > 1  # those who were turned away asked again
+    assert len({hosts[each.pilot] for each in after[-9:]}) > 1  # pilots whose request was refused asked again
 
 
 SCENARIO = """
@@ -110,7 +110,7 @@ rank = 'Host.Site == "slow" ? 5 : 0'
 """
 
 
-def test_a_scenario_says_them_too() -> None:
+def test_scenario_bag_takes_policy_expressions() -> None:
     run = Run(parse(SCENARIO), 1)
     run.play()
     where: dict[int, set[str]] = {}

@@ -1,4 +1,4 @@
-"""What a run leaves behind: the numbers add up, the pictures are real, the same seed gives the same bytes."""
+"""The record of a run and its files: the numbers add up, the pictures are real, the same seed gives the same bytes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def played(seed: int = 3, tasks: int = 120, fails: float = 0.05) -> tuple[World,
     return world, record
 
 
-def test_the_numbers_add_up() -> None:
+def test_summary_agrees_with_recorded_attempts() -> None:
     world, record = played()
     found = record.summary(1)
     attempts = list(record.attempts())
@@ -62,7 +62,7 @@ def test_attempts_lie_within_their_pilots_lives_and_slots() -> None:
     assert most == 6  # three hosts of two cores
 
 
-def test_waits_are_counted_from_when_a_task_could_start() -> None:
+def test_waits_count_from_when_task_could_start() -> None:
     world, record = World(), Record()
     record.attach(world.server)
     world.site("here")
@@ -86,32 +86,32 @@ def spans(run: Run) -> list[tuple[int, int, int, str]]:
             for each in run.record.attempts() if each.start >= 0]
 
 
-def test_four_tasks_on_two_hosts_as_one_would_draw_them() -> None:
+def test_four_tasks_run_two_by_two_on_two_hosts() -> None:
     run = hand('[hosts.a]\ncount = 2\n[bags.b]\ntasks = 4\nduration = "10s"')
     assert sorted(spans(run)) == [
         (0, 0, 10_000, "a-1"), (1, 0, 10_000, "a-2"), (2, 10_000, 20_000, "a-1"), (3, 10_000, 20_000, "a-2")]
 
 
-def test_a_batch_runs_in_a_row_from_the_first_moment_on() -> None:
+def test_batch_runs_without_gaps_from_start() -> None:
     run = hand('[hosts.a]\n[bags.b]\ntasks = 3\nduration = "10s"\nbatch = 3')
     assert sorted(spans(run)) == [(n, n * 10_000, (n + 1) * 10_000, "a-1") for n in range(3)]
     assert run.record.summary(1)["queuing_average"] == 10_000
 
 
-def test_a_fast_host_takes_what_a_slow_one_holds() -> None:
-    """Of 20 s and of 5 s a task: the slow one runs one, the fast one four, though the slow one was given two."""
+def test_fast_host_steals_task_that_slow_host_holds() -> None:
+    """Tasks take 20 s or 5 s: the slow host runs one, the fast host four, though the slow one was granted two."""
     run = hand('[hosts.slow]\nspeed = 0.5\n[hosts.fast]\nspeed = 2\n[bags.b]\ntasks = 5\nduration = "10s"')
     assert run.record.summary(1)["wall_clock"] == pytest.approx(20_000, abs=10)
 
 
-def test_a_task_over_its_limit_fails_and_is_given_three_times_as_long() -> None:
+def test_task_over_its_limit_is_retried_with_three_times_the_limit() -> None:
     run = hand('[hosts.a]\n[bags.b]\nduration = "10s"\ntime = "5s"')
     assert spans(run) == [(0, 0, 5_000, "a-1"), (0, 5_000, 15_000, "a-1")]
     found = run.record.summary(1)
     assert (found["failures"], found["redundant"], found["real"]) == (1, 5_000, 10_000)
 
 
-def test_charts_begin_where_the_first_bag_does_and_count_hosts_as_people_do(tmp_path: Path) -> None:
+def test_charts_begin_at_first_submission_and_sort_hosts_by_number(tmp_path: Path) -> None:
     run = hand('[hosts.a]\ncount = 11\n[bags.b]\nsubmit = "1d"\ntasks = 11\nduration = "10min"')
     pages.write(run.record, tmp_path)
     words = [each.text or "" for each in ET.parse(tmp_path / "gantt.svg").iter() if each.tag.endswith("text")]
@@ -121,7 +121,7 @@ def test_charts_begin_where_the_first_bag_does_and_count_hosts_as_people_do(tmp_
     assert min(float(each.get("width", 0)) for each in bars[:11]) > 300
 
 
-def test_the_files_of_a_run(tmp_path: Path) -> None:
+def test_written_files_hold_all_attempts_and_charts(tmp_path: Path) -> None:
     _, record = played()
     pages.write(record, tmp_path)
     with (tmp_path / "attempts.csv").open() as file:
@@ -139,7 +139,7 @@ def test_the_files_of_a_run(tmp_path: Path) -> None:
     assert len(bars) == 120 + 1  # and one in the legend
 
 
-def test_the_same_seed_is_the_same_bytes(tmp_path: Path) -> None:
+def test_same_seed_writes_same_bytes(tmp_path: Path) -> None:
     for name in ("one", "two"):
         pages.write(played(7)[1], tmp_path / name)
     files = sorted(path.name for path in (tmp_path / "one").iterdir())
@@ -148,7 +148,7 @@ def test_the_same_seed_is_the_same_bytes(tmp_path: Path) -> None:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
 
 
-def test_a_gantt_of_a_hundred_thousand_attempts_is_small() -> None:
+def test_gantt_of_hundred_thousand_attempts_stays_small() -> None:
     draw = random.Random(1)
     rows = []
     for host in range(1000):
@@ -163,7 +163,7 @@ def test_a_gantt_of_a_hundred_thousand_attempts_is_small() -> None:
     assert "site 1 1…13" in sheet.svg()
 
 
-def test_what_is_summed_up_is_as_dark_as_it_was_busy() -> None:
+def test_summed_up_rows_are_shaded_by_their_busy_share() -> None:
     half = [plots.GanttRow(str(n), "s", [plots.Bar(0, 100 if n % 2 else 50, "#000000")]) for n in range(400)]
     (row, *_) = plots._summed_up(half, 100.0)
     assert [(bar.start, bar.end) for bar in row.bars] == [(0.0, 50.0), (50.0, pytest.approx(100.0))]
@@ -172,12 +172,12 @@ def test_what_is_summed_up_is_as_dark_as_it_was_busy() -> None:
 
 
 @given(st.floats(-1e12, 1e12), st.floats(1e-6, 1e12))
-def test_ticks_are_few_and_inside(low: float, span: float) -> None:
+def test_ticks_are_few_and_within_axis(low: float, span: float) -> None:
     found = plots.ticks(low, low + span)
     assert 1 <= len(found) <= 14 and all(low - span * 0.01 <= tick <= low + span * 1.01 for tick in found)
 
 
-def test_odd_numbers_and_names_are_drawn_all_the_same() -> None:
+def test_charts_draw_infinite_values_and_names_with_markup() -> None:
     figure = Figure("a < b & c", "x", "y", [Series("nothing", [], []), Series("one", [3.0], [float("inf")]),
                                             Series("flat", [1.0, 2.0], [0.0, float("nan")])])
     sheet = plots.lines(figure)
@@ -185,18 +185,18 @@ def test_odd_numbers_and_names_are_drawn_all_the_same() -> None:
     Image.open(BytesIO(sheet.png())).verify()
 
 
-def test_an_empty_record_is_written(tmp_path: Path) -> None:
+def test_empty_record_is_written_with_charts(tmp_path: Path) -> None:
     pages.write(Record(), tmp_path / "deep" / "er")
     assert (tmp_path / "deep" / "er" / "gantt.png").exists()
 
 
-def test_a_folder_that_cannot_be_is_said(tmp_path: Path) -> None:
+def test_unwritable_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(Unwritable, match="cannot write"):
         pages.write(Record(), tmp_path / "file")
 
 
-def test_figures_of_an_experiment(tmp_path: Path) -> None:
+def test_figures_of_experiment_are_written_as_data_and_pictures(tmp_path: Path) -> None:
     pages.write_figures([Figure("t", "hosts", "s", [Series("DC", [2, 4], [10.0, 6.0])])], tmp_path)
     assert (tmp_path / "figure-1.csv").read_text() == "hosts,name,s\n2,DC,10.0\n4,DC,6.0\n"
     assert {path.suffix for path in tmp_path.iterdir()} == {".csv", ".svg", ".png"}

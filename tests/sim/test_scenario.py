@@ -1,4 +1,5 @@
-"""Scenarios: what they say happens; what cannot be is refused with its line; the same seed gives the same bytes."""
+"""Scenarios: each key has its effect, broken scenarios are refused with their line, a seed always gives the same bytes.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ def played(text: str, seed: int = 1, base: Path = Path(".")) -> tuple[Run, Recor
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_the_examples_run_to_their_end(path: Path, tmp_path: Path) -> None:
+def test_example_scenarios_run_to_their_end(path: Path, tmp_path: Path) -> None:
     run = Run(scenario.load(path), 1)
     record = run.play(most=3_000_000)
     assert run.finished
@@ -35,8 +36,8 @@ def test_the_examples_run_to_their_end(path: Path, tmp_path: Path) -> None:
     assert (tmp_path / "gantt.svg").stat().st_size > 1_000
 
 
-def test_tasks_that_keep_failing_go_to_the_site_that_is_named() -> None:
-    """Where every host swallows what it is given, all tasks fail, but for those that have somewhere to go."""
+def test_failing_tasks_go_to_fail_over_site() -> None:
+    """Every host of the first site is a black hole: all tasks fail there unless they can fail over."""
     text = """
         [hosts.bad]
         count = 4
@@ -55,8 +56,8 @@ def test_tasks_that_keep_failing_go_to_the_site_that_is_named() -> None:
     assert ends[0] < ends[1] == 40
 
 
-def test_the_same_seed_is_the_same_bytes(tmp_path: Path) -> None:
-    """With everything in it that is drawn."""
+def test_same_seed_of_scenario_writes_same_bytes(tmp_path: Path) -> None:
+    """The scenario uses everything that is drawn at random."""
     text = """
         [sites.north]
         processors = 32
@@ -98,7 +99,7 @@ def test_the_same_seed_is_the_same_bytes(tmp_path: Path) -> None:
     assert (tmp_path / "one" / "attempts.csv").read_bytes() != (tmp_path / "other" / "attempts.csv").read_bytes()
 
 
-def test_two_policies_meet_the_same_tasks() -> None:
+def test_scenarios_with_different_policies_have_same_tasks() -> None:
     walls = []
     for provision in ("swarm", "demand"):
         _, record = played('[sites.a]\nprocessors = 8\n[bags.main]\ntasks = 30\nduration = "exponential(5min)"\n'
@@ -107,7 +108,7 @@ def test_two_policies_meet_the_same_tasks() -> None:
     assert walls[0] == walls[1] and len(walls[0]) == 30
 
 
-def test_speed_cores_and_targets_are_felt() -> None:
+def test_speed_cores_and_targets_change_wall_clock() -> None:
     text = '[hosts.fast]\ncores = 4\nspeed = 2\n[bags.main]\ntasks = 40\nduration = "10min"\n'
     _, record = played(text)
     assert record.summary(1)["wall_clock"] == pytest.approx(50 * 60_000, rel=0.01)
@@ -140,8 +141,8 @@ PIPELINE = """
 """
 
 
-def test_files_take_time_and_can_be_stayed_with() -> None:
-    """A file between the sites takes 21 s; within a site none worth mentioning."""
+def test_data_conscious_selection_avoids_transfers_between_sites() -> None:
+    """A file between the sites takes 21 s; within a site it takes next to no time."""
     found = {}
     for select in ("fcfs", "data-conscious"):
         _, record = played(PIPELINE.format(select=select))
@@ -154,7 +155,7 @@ def test_files_take_time_and_can_be_stayed_with() -> None:
     assert found["fcfs"][0] > 3 * found["data-conscious"][0] and found["fcfs"][1] > found["data-conscious"][1]
 
 
-def test_a_shared_link_is_divided() -> None:
+def test_shared_link_of_scenario_divides_bandwidth() -> None:
     """Four hosts read 10 MB at once over 1 MB/s: 40 s for all, if they share; 10 s, if not."""
     text = HOSTS + '[links.l]\nbetween = ["lab", "home"]\nbandwidth = "1MB/s"\nshared = {}\n' \
         '[bags.main]\ntasks = 4\nduration = "1s"\nreads = "10MB"\n'
@@ -163,8 +164,8 @@ def test_a_shared_link_is_divided() -> None:
         assert record.summary(1)["wall_clock"] == pytest.approx(seconds * 1000, abs=600)
 
 
-def test_clients_poll_or_collect_in_sequence() -> None:
-    """Five tasks of a minute, submitted one by one: all of them run at once; who collects takes one at a time."""
+def test_client_polls_all_results_or_collects_them_in_sequence() -> None:
+    """Five tasks of a minute, submitted one by one, all run at once; a collecting client takes one result at a time."""
     text = '[hosts.lab]\ncount = 5\n[bags.main]\ntasks = 5\nduration = "1min"\nclient = {}\n'
     ends = {}
     for kind, more in (("poll", ""), ("collect", ', fetch = "10s"')):
@@ -176,21 +177,21 @@ def test_clients_poll_or_collect_in_sequence() -> None:
     assert 70_000 <= ends["poll"] <= 76_000 and 110_000 <= ends["collect"] <= 125_000
 
 
-def test_the_shortest_come_first() -> None:
+def test_sjf_runs_shortest_task_first() -> None:
     text = '[hosts.one]\n[bags.main]\ntasks = 30\nduration = "uniform(1min, 1h)"\nselect = "sjf"\n'
     _, record = played(text)
     walls = [each.end - each.start for each in sorted(record.attempts(), key=lambda each: each.start) if each.counts]
     assert walls == sorted(walls)
 
 
-def test_pilots_that_were_asked_for_are_recorded() -> None:
+def test_record_holds_intents_with_their_times() -> None:
     _, record = played('[sites.a]\nprocessors = 2\nstartup = "10s"\n[bags.main]\ntasks = 6\nduration = "5min"\n')
     ran = [each for each in record.asked.values() if each.running >= 0]
     assert len(ran) == 2 and all(each.made <= each.queued <= each.running for each in ran)
     assert max(y for series in pages.queued(record) for y in series.y) >= 4
 
 
-def test_a_cut_off_host_works_on_and_reports_later() -> None:
+def test_cut_off_host_keeps_working_and_reports_later() -> None:
     text = HOSTS + 'cuts = { every = "10min", lasting = "10min" }\n' + BAG
     run, record = played(text)
     assert run.finished and record.summary(1)["accepted"] == 20
@@ -199,8 +200,8 @@ def test_a_cut_off_host_works_on_and_reports_later() -> None:
 
 
 @pytest.mark.parametrize("where", ["[server]\n{}" + HOSTS, HOSTS + "{}", "[sites.a]\nprocessors = 4\n{}"])
-def test_in_the_dark_nothing_new_begins_and_nothing_is_lost(where: str) -> None:
-    """Fifty minutes from the tenth on: what runs ends, what is granted begins until the lease is out."""
+def test_outage_stops_new_starts_and_loses_no_work(where: str) -> None:
+    """For fifty minutes from the tenth on, running tasks go on, and granted tasks start until the lease is out."""
     dark = 'dark = [{ at = "10min", lasting = "50min" }]\n'
     text = where.format(dark) + '[bags.main]\ntasks = 40\nduration = "2min"\n'
     run, record = played(text)
@@ -209,12 +210,12 @@ def test_in_the_dark_nothing_new_begins_and_nothing_is_lost(where: str) -> None:
     assert not [at for at in starts if 13 * 60_000 < at < 60 * 60_000] and max(starts) >= 60 * 60_000
 
 
-def test_time_runs_out() -> None:
+def test_run_stops_at_until_with_tasks_left() -> None:
     run, record = played('until = "12min"\n' + HOSTS + BAG)
     assert not run.finished and run.world.engine.now == 720_000 and record.summary(1)["accepted"] == 8
 
 
-def test_background_load_from_a_log(tmp_path: Path) -> None:
+def test_background_load_from_log_delays_own_job(tmp_path: Path) -> None:
     """Nine jobs have the whole machine for an hour each; ours comes after the first and passes none of them."""
     job = "{} {} 0 3600 4 -1 -1 4 3600 -1 1 1 1 -1 -1 -1 -1 -1\n"
     (tmp_path / "log.swf").write_text("".join(job.format(n, n * 10) for n in range(1, 10)))
@@ -224,7 +225,7 @@ def test_background_load_from_a_log(tmp_path: Path) -> None:
     assert record.summary(1)["ended"] == pytest.approx((9 * 3600 + 600) * 1000, rel=0.01)
 
 
-def test_the_defaults_are_those_of_the_page() -> None:
+def test_documented_defaults_are_those_of_the_code() -> None:
     config, machines = Config(), Machines(1)
     for key in ("lease", "park", "idle", "silence", "prefetch", "deaths"):
         text = words.SERVER[key].default
@@ -234,7 +235,7 @@ def test_the_defaults_are_those_of_the_page() -> None:
         assert words.HOSTS[key].read(int(text) if text.isdecimal() else text, key) == getattr(machines, field), key
 
 
-# --- what cannot be --------------------------------------------------------------------------------------------------
+# --- broken scenarios ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("text", "line", "says"), [
@@ -283,14 +284,14 @@ def test_the_defaults_are_those_of_the_page() -> None:
     ("until = 5 5", 1, "not TOML"),
     ("", 0, "has no bag"),
 ])  # fmt: skip
-def test_what_cannot_be_is_refused_with_its_line(text: str, line: int, says: str) -> None:
+def test_broken_scenario_is_refused_with_its_line(text: str, line: int, says: str) -> None:
     with pytest.raises(BadInput) as caught:
         scenario.parse(text, "it.toml")
     assert says in str(caught.value), str(caught.value)
     assert caught.value.where == (f"it.toml:{line}" if line else "it.toml")
 
 
-def test_a_broken_log_is_named_with_its_line(tmp_path: Path) -> None:
+def test_broken_log_is_reported_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "log.swf").write_text("; fine\n1 2 3\n")
     (tmp_path / "it.toml").write_text('[sites.a]\nprocessors = 4\nbackground = { log = "log.swf" }\n' + BAG)
     with pytest.raises(BadInput, match="18 numbers") as caught:
@@ -308,19 +309,19 @@ duration = "10min"
 """
 
 
-def test_a_policy_that_matches_no_host_ends_and_is_told() -> None:
+def test_run_ends_with_reason_when_policy_matches_no_host() -> None:
     run, record = played(STUCK.format("requirements = 'Host.Site == \"nosuch\"'"))
     assert not run.finished and record.done == 0
     assert run.why.startswith("b: no pilot can run it: h: requirements (Host.Site == \"nosuch\" is false")
 
 
-def test_bags_are_replicated_as_they_are_live_and_caps_can_be_tried() -> None:
+def test_scenario_bag_has_default_replication_and_takes_caps() -> None:
     run, _ = played(STUCK.format('replicas-share = "5%"'))
     bag = next(iter(run.world.server.core.state.bags.values()))
     assert candidates.setting(bag) == "tail-safe" and bag.policy == {"replicas-share": "5%"}
 
 
-def test_hosts_that_are_away_for_long_are_waited_for() -> None:
+def test_run_waits_for_hosts_through_long_outage() -> None:
     dark = 'dark = [{ at = "1h", lasting = "96h" }]'
     run, _ = played(f"[hosts.h]\ncount = 60\n{dark}\n[bags.b]\ntasks = 600\nduration = \"20min\"\n")
     assert run.finished

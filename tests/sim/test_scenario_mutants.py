@@ -1,4 +1,4 @@
-"""Scenario files that were damaged at random: refused with a place, or played; nothing else, and never for long."""
+"""Scenario files damaged at random: each is either refused with its place or played, and never for long."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EVENTS = 3_000
 
 
 def damaged(draw: random.Random, text: str) -> str:
-    """A few changes: values, keys, lines, characters."""
+    """Make a few changes to a text: values, keys, lines, characters."""
     for _ in range(draw.choice((1, 1, 2, 3))):
         kind = draw.randrange(7)
         if kind <= 2 and (found := list(KEYS.finditer(text))):
@@ -66,14 +66,16 @@ def test_damaged_scenarios_are_refused_or_played(seed: int, text: str) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.text(max_size=300) | st.binary(max_size=300).map(lambda data: data.decode("latin-1")))
-def test_any_text_at_all(text: str) -> None:
+def test_arbitrary_text_is_refused_with_its_place(text: str) -> None:
     with pytest.raises(BadInput) as caught:
         scenario.parse(text, "it.toml")
     assert caught.value.where.startswith("it.toml")
 
 
-def test_the_command_line_refuses_them_with_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """And there are some that run and some that do not, else the first test would show nothing."""
+def test_command_line_refuses_damaged_scenarios_with_exit_code_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Some damaged scenarios run and some do not, or the test above would show nothing."""
     ends = {"refused": 0, "read": 0}
     file = tmp_path / "it.toml"
     for seed in range(300):

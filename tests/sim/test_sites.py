@@ -1,4 +1,4 @@
-"""Sites with batch queues, and whoever starts pilots there, under the real core: P6 and P7 hold at every step."""
+"""Sites with batch queues, and their tenders, under the real core: P6 and P7 hold at every step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def begin(job: BatchJob) -> Nothing:
     return Nothing()
 
 
-def test_jobs_wait_behind_other_peoples() -> None:
+def test_our_jobs_wait_behind_other_peoples_jobs() -> None:
     engine = Engine()
     site = machine(engine, "c", 2, "fcfs", load=[LogJob(1, 0, 60, 2, 60), LogJob(2, 1, 60, 1, 60)])
     engine.run(2_000)
@@ -38,7 +38,7 @@ def test_jobs_wait_behind_other_peoples() -> None:
     assert [(job.nonce, job.running) for job in site.listing("me")] == [("b", True)]
 
 
-def test_the_information_system_says_what_was() -> None:
+def test_information_system_reports_old_numbers() -> None:
     engine = Engine()
     site = machine(engine, "c", 4, refresh=10_000)
     engine.run(9_000)
@@ -48,7 +48,7 @@ def test_the_information_system_says_what_was() -> None:
     assert (site.info().free, site.info().age) == (3, 1_000)
 
 
-def test_a_job_ends_with_its_time_and_may_be_preempted_and_requeued() -> None:
+def test_preempted_job_is_requeued_and_ends_at_its_wall_time() -> None:
     engine = Engine(3)
     site = machine(engine, "c", 1, preempts=20 * MINUTE, requeues=True)
     name = site.submit("me", "a", ONE, begin)
@@ -56,7 +56,7 @@ def test_a_job_ends_with_its_time_and_may_be_preempted_and_requeued() -> None:
     assert name not in site.jobs and site.starts > 1
 
 
-def test_one_user_may_have_only_so_many_jobs() -> None:
+def test_site_refuses_job_beyond_users_limit() -> None:
     site = machine(Engine(), "c", 4, most=1)
     site.submit("me", "a", ONE, begin)
     with pytest.raises(JobRefused):
@@ -78,7 +78,7 @@ def two_sites(seed: int, **limits: int) -> tuple[World, list[SimulatedSite]]:
 
 
 @pytest.mark.parametrize("provision", ["swarm", "demand", "msr", "broker"])
-def test_a_bag_is_run_and_nothing_is_left_behind(provision: str) -> None:
+def test_bag_ends_and_leaves_no_intents_and_no_jobs(provision: str) -> None:
     world, sites = two_sites(1)
     world.submit(Work(12, lambda task, draw: 90_000, limit=5 * MINUTE, expect=90_000, provision=provision))
     world.run(240 * MINUTE)
@@ -87,7 +87,7 @@ def test_a_bag_is_run_and_nothing_is_left_behind(provision: str) -> None:
     assert not world.server.core.state.intents and not any(site.jobs for site in sites)
 
 
-def test_replication_starts_more_than_a_swarm() -> None:
+def test_msr_starts_more_jobs_than_swarm_and_broker() -> None:
     starts = {}
     for provision in ("swarm", "msr", "broker"):
         world, sites = two_sites(1)
@@ -101,7 +101,7 @@ def test_replication_starts_more_than_a_swarm() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_limits_hold_while_tenders_crash_and_pilots_are_preempted(seed: int) -> None:
-    """And everything ends: what a tender submitted and did not tell is found again by listing."""
+    """The bag ends, too: a new tender finds the unreported jobs of a crashed one by listing."""
     world = World(seed, Config(idle=20_000, landing=5_000), watch=True)
     draw = world.engine.random
     sites, tenders, most = [], [], 0

@@ -1,4 +1,4 @@
-"""The thesis's batching studies, a few cells with one seed each; `scripts/soak experiments` asks all of them."""
+"""The thesis's batching studies, a few cells with one seed each; `scripts/soak experiments` runs all of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_blast_speeds_up_as_printed(placeholders: int, factor: int) -> None:
 
 
 @pytest.mark.parametrize(("placeholders", "factor"), [(2, 64), (4, 2), (4, 64), (16, 4), (16, 64)])
-def test_parsing_pays_only_on_many_placeholders(placeholders: int, factor: int) -> None:
+def test_parsing_speeds_up_only_on_many_placeholders(placeholders: int, factor: int) -> None:
     ours = t.PARSING_ALONE / t.makespan("parsing", placeholders, factor, 1)
     assert ours < 1 if placeholders <= 4 else ours > 1
 
@@ -34,7 +34,7 @@ def test_homogeneous_batching_beats_pipelines_and_both_beat_none() -> None:
     assert t.pipelines(2, 1) == pytest.approx(t.PIPELINES[2], rel=0.05)
 
 
-def test_all_of_blast_takes_what_it_took_in_sequence() -> None:
+def test_blast_times_sum_to_printed_time_in_sequence() -> None:
     for seed in (1, 2):
         times = t.walls("blast", seed)
         assert abs(sum(times) / 1000 - t.BLAST_ALONE) < 3 and len(times) == t.PROTEINS
@@ -42,7 +42,7 @@ def test_all_of_blast_takes_what_it_took_in_sequence() -> None:
     assert 0.62 < sum(t.walls("parsing", 1)) / 1000 / t.PROTEINS < 0.64
 
 
-def test_the_tables_are_the_printed_ones() -> None:
+def test_printed_speed_ups_agree_with_printed_makespans() -> None:
     """Speed-ups and makespans are printed in different tables of the thesis; they must agree."""
     for count in t.PLACEHOLDERS:
         for place in range(len(t.FACTORS)):

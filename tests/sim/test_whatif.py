@@ -1,4 +1,4 @@
-"""A run that is known in full, exported as a server would tell it, and played again."""
+"""A recorded run, exported as a server would export it, and played again."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BAG = '[bag]\nname = "lab"\ncommand = "x {n}"\n[sweep]\nn = "1..600"\n[targets.t
 
 
 def exported(record: Record, bag: str = BAG) -> whatif.Export:
-    """As the public API would tell it."""
+    """Return the export of a run, as the public API would give it."""
     spec = reader.parse(bag).bag
     first = record.bags[1].targets
     tasks = {}
@@ -53,7 +53,7 @@ def lab() -> whatif.Export:
     return exported(Run(scenario.parse(LAB), 3).play())
 
 
-def test_speeds_are_found_where_there_are_tasks_enough_to_tell(lab: whatif.Export) -> None:
+def test_host_speeds_are_estimated_from_enough_tasks(lab: whatif.Export) -> None:
     found = whatif.speeds(lab.tasks)
     slow = [speed for (site, _), speed in found.items() if site == "slow"]
     fast = [speed for (site, _), speed in found.items() if site == "fast"]
@@ -69,14 +69,14 @@ def test_chance_alone_makes_no_host_faster() -> None:
     assert len(whatif.speeds(tasks)) <= 1
 
 
-def test_played_again_as_it_was_it_takes_as_long(lab: whatif.Export) -> None:
+def test_replayed_bag_takes_as_long_as_it_did(lab: whatif.Export) -> None:
     again = whatif.as_it_was(lab).summary(1)
     assert again["accepted"] == 601
     assert again["wall_clock"] == pytest.approx(lab.wall_clock, rel=0.05)
     assert again["real"] == pytest.approx(lab.statistics["real"], rel=0.03)
 
 
-def test_at_twice_as_many_hosts_it_takes_half(lab: whatif.Export) -> None:
+def test_replay_on_more_hosts_takes_proportionally_less_time(lab: whatif.Export) -> None:
     """The lab does the work of 22 slow slots; speed 1 of the export is the mean over its tasks, of which the fast hosts
     did 16 in 22: 2 ** (16 / 22) of a slow slot."""
     more = scenario.parse('[hosts.more]\ncount = 28\nlatency = "10ms"\n', bags=False)
@@ -85,7 +85,7 @@ def test_at_twice_as_many_hosts_it_takes_half(lab: whatif.Export) -> None:
     assert found["accepted"] == 601 and found["wall_clock"] == pytest.approx(lab.wall_clock * share, rel=0.15)
 
 
-def test_a_pilot_that_left_is_not_there(lab: whatif.Export) -> None:
+def test_replayed_pilot_takes_no_task_after_it_left(lab: whatif.Export) -> None:
     early = [whatif.PilotStay(each.site, each.host, each.cores, 0, 0, None if each.site == "slow" else 60_000)
              for each in lab.pilots]
     cut = whatif.Export(lab.format, 1, lab.spec, lab.wall_clock, lab.statistics, lab.tasks, early)
@@ -94,7 +94,7 @@ def test_a_pilot_that_left_is_not_there(lab: whatif.Export) -> None:
     assert late == {"slow"} and found.summary(1)["wall_clock"] > 1.5 * lab.wall_clock
 
 
-def test_what_failed_fails_again() -> None:
+def test_failed_task_fails_again_in_replay() -> None:
     record = Run(scenario.parse(LAB), 3).play()
     bad = exported(record)
     bad.tasks[5].state = "failed"
@@ -102,6 +102,6 @@ def test_what_failed_fails_again() -> None:
     assert found["accepted"] == 599 and found["failures"] == 4  # itself and its retries; the target after it never runs
 
 
-def test_an_export_survives_being_written(lab: whatif.Export, tmp_path) -> None:
+def test_export_is_read_back_unchanged(lab: whatif.Export, tmp_path) -> None:
     (tmp_path / "it.json").write_bytes(whatif.dump(lab))
     assert whatif.load(tmp_path / "it.json") == lab

@@ -1,4 +1,4 @@
-"""The core and the agenda in virtual time: the same seed, the same run; all promises, all the time."""
+"""The core and the agenda in virtual time: a seed always gives the same run, and all promises hold at every step."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ def trace(world: World) -> tuple[int, ...]:
     return world.engine.now, world.engine.events, world.server.exchanges, world.tally.attempts, world.tally.busy
 
 
-def test_the_same_seed_is_the_same_run() -> None:
+def test_same_seed_gives_same_run() -> None:
     assert trace(played(5, loses=0.1, fails=0.1)) == trace(played(5, loses=0.1, fails=0.1))
     assert trace(played(5)) != trace(played(6))
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_everything_ends_whatever_is_lost(seed: int) -> None:
+def test_all_tasks_succeed_although_pilots_die(seed: int) -> None:
     world = played(seed, loses=0.15, fails=0.1)
     bag = world.server.core.state.bags[1]
     assert bag.counts[SUCCEEDED] == 200 and not bag.counts[FAILED]
     assert world.tally.attempts > 200 and world.tally.lost > 0
 
 
-def test_no_slot_idles_while_there_is_work() -> None:
-    """Equal tasks on equal slots: the makespan is the work divided by the slots, and a little talk."""
+def test_no_slot_idles_while_tasks_wait() -> None:
+    """With equal tasks on equal slots the makespan is the work divided by the slots, and a little communication."""
     world = World()
     world.site("here")
     world.pilots("here", 10, cores=4)
@@ -54,7 +54,7 @@ def test_no_slot_idles_while_there_is_work() -> None:
     assert 10 * 600_000 <= world.engine.now < 10 * 600_000 + 2_000
 
 
-def test_faster_hosts_do_more() -> None:
+def test_faster_host_runs_more_tasks() -> None:
     world = World()
     world.site("here")
     world.pilots("here", 1, speed=1.0)
@@ -64,7 +64,7 @@ def test_faster_hosts_do_more() -> None:
     assert world.engine.now < 1.02 * 400 * 60_000 / 4
 
 
-def test_a_server_that_is_one_queue_is_felt() -> None:
+def test_service_time_of_server_lengthens_makespan() -> None:
     ends = []
     for service in (0, 350):
         world = World(rules=WorldRules(service=service))
@@ -77,8 +77,8 @@ def test_a_server_that_is_one_queue_is_felt() -> None:
 
 
 @pytest.mark.parametrize("latency", [0, 40])
-def test_a_pilot_at_rest_has_nothing_to_say_to_do_or_to_wait_for(latency: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The simulator does not ask a pilot further that says so."""
+def test_pilot_at_rest_has_no_request_no_order_and_no_deadline(latency: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The simulator asks a pilot at rest nothing more."""
     original, rests = Agenda.at_rest, []
 
     def at_rest(self: Agenda) -> bool:
