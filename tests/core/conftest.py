@@ -1,4 +1,4 @@
-"""A bench: a core, a clock turned by hand, and every promise checked after every step."""
+"""The bench that tests of the core drive: a core, a clock turned by the test, every promise checked in each step."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ from windfall.core.turn import Turn
 from windfall.store import codec
 
 LEASE, MARGIN = 60_000, 5_000
-TOGETHER = (LEASE + MARGIN) // 256  # leases run out so much late, at most
+TOGETHER = (LEASE + MARGIN) // 256  # the most by which the core sees an expired lease late
 GONE_SILENT = LEASE + MARGIN + TOGETHER
+HOUR = 3_600_000
+PATIENT = {"lease": 100 * HOUR, "silence": 200 * HOUR, "idle": 200 * HOUR}
+"""No pilot of a bench with this configuration is silent or idle for too long, however long the test runs."""
 
 
 def shape(count: int = 1, **changes: Any) -> f.TargetShape:
@@ -46,7 +49,7 @@ class Bench:
         self.effects: list[x.Effect] = []
         self.step(e.AddSite(0, "here", "ann", "local"))
 
-    # --- driving -------------------------------------------------------------------------------------------------
+    # --- driving ----------------------------------------------------------------------------------------------------
 
     def step(self, *events: e.Event) -> list[x.Effect]:
         for event in events:
@@ -61,12 +64,12 @@ class Bench:
         return made.effects
 
     def do(self, event: e.Event) -> Any:
-        """Its own effect."""
+        """Hand in an event; return the effect that answers it, or None."""
         effects = self.step(event)
         return next((effect for effect in effects if effect.key == event.key), None)
 
     def wait(self, ms: int) -> list[x.Effect]:
-        """Time passes, timers fire when they are due."""
+        """Let time pass, step whenever a timer is due, and return the effects of all these steps."""
         end, seen = self.now + ms, []
         while self.wake_at is not None and self.wake_at <= end:
             self.now = max(self.now, self.wake_at)
@@ -74,7 +77,7 @@ class Bench:
         self.now = end
         return seen + self.step()
 
-    # --- users ---------------------------------------------------------------------------------------------------
+    # --- users ------------------------------------------------------------------------------------------------------
 
     def submit(self, *targets: f.TargetShape, owner: str = "ann", key: str = "", **more: Any) -> int:
         event = e.Submit(
@@ -89,12 +92,12 @@ class Bench:
         return self.do(e.Append(0, "ann", bag, target, count, key, b"source"))
 
     def part(self, bag: int, *pieces: tuple[int, int], edges: Any = (), key: str = "", first: int | None = None) -> Any:
-        """`pieces`: target and how many; `edges`: (before, after)."""
+        """Append tasks with edges: `pieces` are (target, count), `edges` (before, after)."""
         first = self.core.state.bags[bag].size if first is None else first
         packed = np.array(list(edges), dtype="<i4").tobytes()
         return self.do(e.AppendPart(0, bag, first, list(pieces), key, [b"source"] * len(pieces), packed))
 
-    # --- pilots --------------------------------------------------------------------------------------------------
+    # --- pilots -----------------------------------------------------------------------------------------------------
 
     def pilot(self, cores: int = 1, nonce: str = "", site: str = "here", left: int | None = None, **more: Any) -> int:
         nonce, host = nonce or f"n{self.core.state.next_pilot}", more.get("host", "host")
@@ -105,18 +108,18 @@ class Bench:
         return int(self.do(event).pilot)
 
     def exchange(self, pilot: int, **fields: Any) -> x.ExchangeReply | None:
-        """The answer, or None if the request is parked."""
+        """Hand in a request of a pilot; return the answer, or None if the request waits."""
         return self.do(self.asks(pilot, **fields))
 
     def asks(self, pilot: int, **fields: Any) -> e.Exchange:
-        """A request, to be handed in."""
+        """Return a request of a pilot, for the test to hand in."""
         self.seq += 1
         state = self.core.state.pilots.get(pilot)
         fields.setdefault("ack", state.granted if state else 0)
         return e.Exchange(0, pilot, state.epoch if state else 1, self.seq, **fields)
 
     def take(self, pilot: int, want: int = 1_000, **fields: Any) -> list[tuple[int, int]]:
-        """Ask for work: (attempt, task) in the order granted."""
+        """Ask for tasks; return (attempt, task) in the order granted."""
         answer = self.exchange(pilot, want=want, **fields)
         assert answer is not None
         return granted(answer)
@@ -124,13 +127,27 @@ class Bench:
     def report(self, pilot: int, attempt: int, outcome: str = "succeeded", why: str = "", **more: Any) -> Any:
         return self.exchange(pilot, reports=[e.Report(attempt, outcome, why, **more)])
 
-    # --- looking -------------------------------------------------------------------------------------------------
+    def start(self, host: str, **more: Any) -> tuple[int, int, int]:
+        """Enrol a pilot that takes one task and starts it; return the pilot, its attempt and the task."""
+        pilot = self.pilot(host=host, **more)
+        ((attempt, task),) = self.take(pilot, 1)
+        self.exchange(pilot, started=[attempt])
+        return pilot, attempt, task
+
+    def finish(self, host: str, tasks: int, wall: int) -> None:
+        """Enrol a pilot of that host, which runs so many tasks, each for `wall` ms, and leaves."""
+        pilot = self.pilot(host=host)
+        for _ in range(tasks):
+            self.report(pilot, self.take(pilot, 1)[0][0], wall=wall)
+        self.exchange(pilot, bye="idle")
+
+    # --- looking ----------------------------------------------------------------------------------------------------
 
     def task(self, bag: int, task: int = 0) -> str:
         return TASK_STATES[self.core.state.bags[bag].tasks.state[task]]
 
     def tasks(self, bag: int) -> str:
-        """One letter a task."""
+        """Return the first letter of the state of each task of a bag."""
         return "".join(self.task(bag, task)[0] for task in range(self.core.state.bags[bag].size))
 
     def attempt(self, number: int) -> str:
@@ -140,10 +157,10 @@ class Bench:
     def explain(self, bag: int, task: int | None = None) -> str:
         return str(explain(self.core.state, self.now, bag, task)["summary"])
 
-    # --- recovery ------------------------------------------------------------------------------------------------
+    # --- recovery ---------------------------------------------------------------------------------------------------
 
     def restart(self, snapshot: tuple[int, bytes, dict[str, bytes]] | None = None) -> None:
-        """Memory is lost; a new core folds the journal."""
+        """Lose the core's memory, fold the journal in a new core, and compare the fingerprints of both."""
         core = Core(self.config, WatchedTurn)
         after = 0
         if snapshot is not None:
@@ -167,6 +184,18 @@ def granted(answer: x.ExchangeReply) -> list[tuple[int, int]]:
         (attempt, task) for _, groups in answer.grants for group in groups
         for attempt, task in zip(group.attempts, group.tasks, strict=True)
     ]
+
+
+def bags_of(answer: x.ExchangeReply | None) -> list[int]:
+    """Return the bag of each group of tasks that an answer grants."""
+    return [group.bag for _, groups in answer.grants for group in groups] if answer is not None else []
+
+
+def tasks_by_bag(answer: x.ExchangeReply | None) -> list[tuple[int, int]]:
+    """Return, for each group of tasks that an answer grants, its bag and how many tasks it has."""
+    if answer is None:
+        return []
+    return [(group.bag, len(group.tasks)) for _, groups in answer.grants for group in groups]
 
 
 def answers(effects: list[x.Effect], pilot: int) -> list[x.ExchangeReply]:

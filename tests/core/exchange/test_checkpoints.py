@@ -25,7 +25,7 @@ def start(bench: Bench, **changes: object) -> tuple[int, int, int]:
     return bag, pilot, attempt
 
 
-def test_what_was_saved_is_there_for_the_next_attempt(bench: Bench) -> None:
+def test_saved_state_is_kept_for_the_next_attempt(bench: Bench) -> None:
     bag, pilot, attempt = start(bench, retries=0)
     bench.report(pilot, attempt, "returned", "stop", saved=[FILE])
     assert saved(bench, bag) == [FILE]
@@ -34,14 +34,14 @@ def test_what_was_saved_is_there_for_the_next_attempt(bench: Bench) -> None:
     assert saved(bench, bag) == [NEWER] and bench.task(bag) == "ready"
 
 
-def test_an_attempt_that_saves_nothing_keeps_what_there_was(bench: Bench) -> None:
+def test_attempt_that_saves_nothing_keeps_the_state_saved_before(bench: Bench) -> None:
     bag, pilot, attempt = start(bench)
     bench.report(pilot, attempt, "returned", "stop", saved=[FILE])
     bench.report(pilot, bench.take(pilot)[0][0], "returned", "stop")
     assert saved(bench, bag) == [FILE]
 
 
-def test_it_survives_a_restart_from_journal_and_from_snapshot(bench: Bench) -> None:
+def test_saved_state_survives_a_restart_from_journal_and_from_snapshot(bench: Bench) -> None:
     bag, pilot, attempt = start(bench)
     bench.report(pilot, attempt, "returned", "stop", saved=[FILE])
     bench.restart()
@@ -52,7 +52,7 @@ def test_it_survives_a_restart_from_journal_and_from_snapshot(bench: Bench) -> N
 
 
 @pytest.mark.parametrize(("outcome", "why"), [("succeeded", ""), ("failed", "exit"), ("cancelled", "cancel")])
-def test_it_is_dropped_when_the_task_has_ended(bench: Bench, outcome: str, why: str) -> None:
+def test_saved_state_is_dropped_when_its_task_has_ended(bench: Bench, outcome: str, why: str) -> None:
     bag, pilot, attempt = start(bench, retries=0)
     bench.report(pilot, attempt, "returned", "stop", saved=[FILE])
     ((again, _),) = bench.take(pilot)
@@ -62,7 +62,7 @@ def test_it_is_dropped_when_the_task_has_ended(bench: Bench, outcome: str, why: 
     assert bench.task(bag) == outcome and saved(bench, bag) is None
 
 
-def test_it_is_dropped_in_bulk(bench: Bench) -> None:
+def test_saved_state_is_dropped_when_many_tasks_end_in_one_report(bench: Bench) -> None:
     bag, pilot = bench.submit(shape(40, checkpoint=True)), bench.pilot(40)
     attempts = [attempt for attempt, _ in bench.take(pilot)]
     bench.report(pilot, attempts[0], "returned", "stop", saved=[FILE])
@@ -79,27 +79,27 @@ def test_a_bad_exit_saves_nothing_but_the_time_limit_does(bench: Bench) -> None:
     assert saved(bench, bag) == [FILE]
 
 
-def test_files_that_could_not_be_had_are_forgotten(bench: Bench) -> None:
+def test_saved_state_that_could_not_be_fetched_is_dropped(bench: Bench) -> None:
     bag, pilot, attempt = start(bench)
     bench.report(pilot, attempt, "returned", "stop", saved=[FILE])
     bench.report(pilot, bench.take(pilot)[0][0], "failed", "input")
     assert saved(bench, bag) is None and bench.task(bag) == "ready"
 
 
-def test_who_names_no_checkpoint_files_saves_none(bench: Bench) -> None:
+def test_task_without_checkpoint_files_saves_none(bench: Bench) -> None:
     bag, pilot = bench.submit(shape()), bench.pilot()
     bench.report(pilot, bench.take(pilot)[0][0], "returned", "stop", saved=[FILE])
     assert saved(bench, bag) is None
 
 
-def test_it_needs_only_its_grace_of_the_time_left(bench: Bench) -> None:
+def test_checkpointed_task_needs_only_its_grace_of_the_time_left(bench: Bench) -> None:
     bench.submit(shape(checkpoint=True, limit=3_600_000, grace=GRACE))
     pilot = bench.pilot()
     assert bench.take(pilot, left=SAVING - 1) == []
     assert len(bench.take(pilot, left=SAVING)) == 1
 
 
-def test_being_returned_costs_nothing_however_often(bench: Bench) -> None:
+def test_checkpointed_task_may_be_returned_any_number_of_times(bench: Bench) -> None:
     bag, pilot, attempt = start(bench, retries=0)
     for _ in range(20):
         bench.report(pilot, attempt, "returned", "stop", saved=[FILE])
@@ -108,45 +108,10 @@ def test_being_returned_costs_nothing_however_often(bench: Bench) -> None:
     assert bench.task(bag) == "succeeded"
 
 
-# --- whole pilots --------------------------------------------------------------------------------------------------
+# --- disk -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_whole_task_takes_the_pilot_for_itself(bench: Bench) -> None:
-    bench.submit(shape(3, whole=True, cores=2), external=True)  # no prefetch
-    assert bench.take(bench.pilot(1)) == []
-    pilot = bench.pilot(8)
-    ((attempt, _),) = bench.take(pilot)
-    bench.submit(shape(3), external=True)
-    assert bench.take(pilot) == [], "nothing runs beside it"
-    bench.report(pilot, attempt)
-    assert len(bench.take(pilot)) == 1
-
-
-def test_a_whole_task_waits_for_what_runs(bench: Bench) -> None:
-    bench.submit(shape(1), external=True)
-    pilot = bench.pilot(4)
-    ((attempt, _),) = bench.take(pilot)
-    whole = bench.submit(shape(1, whole=True), external=True)
-    assert bench.take(pilot) == []
-    assert "busy" in bench.explain(whole)
-    bench.report(pilot, attempt)
-    assert len(bench.take(pilot)) == 1
-
-
-# --- disk ------------------------------------------------------------------------------------------------------------
-
-
-def test_a_site_short_of_disk_runs_few_at_a_time(bench: Bench) -> None:
-    bench.submit(shape(8, disk=10 << 30, expect=1))  # short: others would be held ahead
-    pilot = bench.pilot(8, disk=32 << 30)
-    held = bench.take(pilot)
-    assert len(held) == 3
-    assert bench.take(pilot) == []
-    bench.report(pilot, held[0][0])
-    assert len(bench.take(pilot)) == 1, "the next one fills in as space frees"
-
-
-def test_a_snapshot_holds_what_changed(bench: Bench) -> None:
+def test_snapshot_holds_saved_states_that_changed(bench: Bench) -> None:
     bag, pilot, attempt = start(bench)
     bench.report(pilot, attempt, "returned", "stop", saved=[FILE])
     name = f"b{bag}/c0"

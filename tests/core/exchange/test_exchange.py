@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.core.conftest import GONE_SILENT, Bench, answers, granted, shape
 from windfall.core.messages import effects as x, events as e
 
@@ -27,7 +29,7 @@ def test_a_grant_sent_again_leaves_out_what_has_ended(bench: Bench) -> None:
     assert granted(answer) == [(b, 1)] and answer.cancel == [a]
 
 
-def test_a_parked_poll_is_sent_what_others_of_the_pilot_were_granted_meanwhile(bench: Bench) -> None:
+def test_waiting_poll_brings_what_another_request_of_the_pilot_was_granted(bench: Bench) -> None:
     """Its answer may be the first one that arrives."""
     pilot = bench.pilot(2)
     assert bench.exchange(pilot, ack=0, want=2, wait=9_000) is None
@@ -40,7 +42,7 @@ def test_a_parked_poll_is_sent_what_others_of_the_pilot_were_granted_meanwhile(b
     assert [number for number, _ in parked.grants] == [1, 2]
 
 
-def test_nothing_for_you_yet_is_an_answer(bench: Bench) -> None:
+def test_poll_without_a_fitting_task_is_answered_with_no_grant(bench: Bench) -> None:
     bench.submit(shape(1, cores=8))
     pilot = bench.pilot(1)
     assert bench.exchange(pilot, want=1).grants == []
@@ -48,7 +50,7 @@ def test_nothing_for_you_yet_is_an_answer(bench: Bench) -> None:
     assert [answer.grants for answer in answers(bench.wait(5_000), pilot)] == [[]]
 
 
-def test_a_poll_is_never_parked_longer_than_the_server_wants(bench: Bench) -> None:
+def test_poll_never_waits_longer_than_the_server_allows(bench: Bench) -> None:
     pilot = bench.pilot()
     bench.exchange(pilot, want=1, wait=10_000_000)
     assert len(answers(bench.wait(20_000), pilot)) == 1
@@ -78,7 +80,7 @@ def test_polls_whose_time_is_up_together_are_answered_in_one_step(bench: Bench) 
     assert steps <= 2
 
 
-def test_who_has_failed_a_task_is_the_last_to_try_it_again(bench: Bench) -> None:
+def test_failed_task_goes_to_another_waiting_pilot_first(bench: Bench) -> None:
     bench.submit(shape(1))
     one, other = bench.pilot(), bench.pilot()
     ((attempt, _),) = bench.take(one)
@@ -97,105 +99,12 @@ def test_a_newer_poll_replaces_an_older_one(bench: Bench) -> None:
     assert len(answers(bench.effects, pilot)) == 1
 
 
-def test_work_wakes_as_many_as_it_needs(bench: Bench) -> None:
-    pilots = [bench.pilot() for _ in range(3)]
-    for pilot in pilots:
-        bench.exchange(pilot, want=4, wait=9_000)
-    bench.submit(shape(2))
-    woken = [effect.pilot for effect in bench.effects if isinstance(effect, x.ExchangeReply)]
-    assert woken == pilots[:2]
-
-
-def test_only_those_who_can_use_it_are_woken(bench: Bench) -> None:
-    small, large = bench.pilot(1), bench.pilot(4)
-    for pilot in (small, large):
-        bench.exchange(pilot, want=4, wait=9_000)
-    bench.submit(shape(1, cores=4))
-    assert not answers(bench.effects, small) and answers(bench.effects, large)
-
-
-def test_reports_feed_the_poll_that_is_parked_beside_them(bench: Bench) -> None:
-    """A full pilot has parked; what it reports on its other connection makes room."""
-    bag, pilot = bench.submit(shape(9, expect=10_000)), bench.pilot()
-    (first, _), = bench.take(pilot)
-    assert bench.exchange(pilot, want=9, wait=9_000) is None
-    answer = bench.report(pilot, first, wall=10_000)
-    assert len(granted(answer)) == 1 and bench.tasks(bag)[:3] == "sar"
-
-
-def test_who_is_full_again_does_not_stand_in_line(bench: Bench) -> None:
-    """Or every task that becomes ready would be offered to all that are busy."""
-    bench.submit(shape(9, expect=10_000))
-    pilot = bench.pilot()
-    line = bench.core.state.pilot_classes[bench.core.state.pilots[pilot].cls].waiting
-    (first, _), = bench.take(pilot)
-    bench.exchange(pilot, want=9, wait=9_000)
-    assert not line
-    assert len(granted(bench.report(pilot, first, wall=10_000))) == 1
-    assert bench.core.state.pilots[pilot].waiting_request is not None and not line
-
-
-def test_a_class_that_is_used_up_unblocks_those_behind_it(bench: Bench) -> None:
-    """Half a pilot waits behind a task that needs a whole one; when another pilot takes that, it may go on."""
-    half, other = bench.pilot(2), bench.pilot(2)
-    bench.submit(shape(1, expect=10_000))
-    bench.take(half, want=1)
-    large, small = bench.submit(shape(1, cores=2, expect=10_000)), bench.submit(shape(1, expect=10_000))
-    assert bench.exchange(half, want=1, wait=9_000) is None
-    bench.take(other, want=1)
-    assert (bench.task(large), bench.task(small)) == ("active", "active")
-    assert len(answers(bench.effects, half)) == 1
-
-
-def test_a_closed_connection_is_not_answered(bench: Bench) -> None:
+def test_request_of_a_closed_connection_is_not_answered(bench: Bench) -> None:
     pilot = bench.pilot()
     bench.exchange(pilot, want=1, wait=9_000)
     bench.step(e.DropRequest(0, pilot, bench.key))
     bag = bench.submit()
     assert answers(bench.effects, pilot) == [] and bench.task(bag) == "ready"
-
-
-def test_prefetched_tasks_are_recalled_for_an_idle_pilot(bench: Bench) -> None:
-    bag, rich, poor = bench.submit(shape(5, expect=100)), bench.pilot(), bench.pilot()
-    held = bench.take(rich)
-    assert len(held) == 5
-    bench.exchange(rich, started=[held[0][0]], wait=9_000)
-    assert bench.exchange(poor, want=3, wait=9_000) is None
-    (told,) = answers(bench.effects, rich)
-    assert told.recall and set(told.recall) <= {attempt for attempt, _ in held[1:]}
-    bench.exchange(rich, reports=[e.Report(attempt, "returned", "recall") for attempt in told.recall])
-    (fed,) = answers(bench.effects, poor)
-    assert granted(fed) and bench.tasks(bag).count("a") + bench.tasks(bag).count("r") == 5
-
-
-def test_a_pilot_whose_poll_is_parked_becomes_idle_by_a_report_and_something_is_recalled_for_it(bench: Bench) -> None:
-    bench.submit(shape(3, expect=100))
-    (mine, _), *_ = bench.take(poor := bench.pilot(), want=1)
-    held = bench.take(rich := bench.pilot())
-    bench.exchange(rich, started=[held[0][0]], wait=9_000)
-    assert bench.exchange(poor, want=3, wait=9_000) is None and not answers(bench.effects, rich)
-    bench.report(poor, mine)
-    (told,) = answers(bench.effects, rich)
-    assert told.recall == [held[1][0]]
-
-
-def test_what_was_recalled_does_not_go_back_to_whom_it_was_recalled_from(bench: Bench) -> None:
-    bag, rich, poor = bench.submit(shape(2, expect=100)), bench.pilot(), bench.pilot()
-    (runs, _), (spare, _) = bench.take(rich)
-    bench.exchange(rich, started=[runs], wait=9_000)
-    bench.exchange(poor, want=3, wait=9_000)
-    bench.exchange(rich, want=3, reports=[e.Report(spare, "returned", "recall")])
-    (fed,) = answers(bench.effects, poor)
-    assert len(granted(fed)) == 1 and bench.tasks(bag) == "aa"
-
-
-def test_a_recall_that_comes_too_late_is_forgotten(bench: Bench) -> None:
-    bench.submit(shape(2, expect=100))
-    rich, poor = bench.pilot(), bench.pilot()
-    (a, _), (b, _) = bench.take(rich)
-    bench.exchange(poor, want=3, wait=9_000)
-    assert bench.exchange(rich).recall == [b]
-    assert bench.exchange(rich, started=[a, b]).recall == []
 
 
 def test_a_drained_pilot_finishes_and_gets_nothing(bench: Bench) -> None:
@@ -214,7 +123,7 @@ def test_an_unknown_pilot_must_enrol(bench: Bench) -> None:
     assert bench.do(e.Enrol(0, "nowhere", "n", "h", "h", 1, 0, 0, 0, None, b"t")).error == "not-found"
 
 
-def test_what_the_pilot_does_not_hold_goes_back(bench: Bench) -> None:
+def test_attempts_missing_from_a_census_are_lost_and_may_still_succeed(bench: Bench) -> None:
     bag, pilot = bench.submit(shape(2)), bench.pilot(2)
     (a, _), (b, _) = bench.take(pilot)
     bench.exchange(pilot, held=[b])
@@ -223,19 +132,41 @@ def test_what_the_pilot_does_not_hold_goes_back(bench: Bench) -> None:
     assert bench.tasks(bag) == "sa"
 
 
-def test_a_census_does_not_take_back_what_it_cannot_know_of(bench: Bench) -> None:
+def test_census_takes_back_no_unacknowledged_grant(bench: Bench) -> None:
     bag, pilot = bench.submit(), bench.pilot()
     bench.take(pilot, ack=0)
     bench.exchange(pilot, ack=0, held=[])
     assert bench.tasks(bag) == "a"
 
 
-def test_strays_are_to_be_dropped(bench: Bench) -> None:
+def test_attempt_of_a_lost_answer_takes_no_slot_of_its_pilot(bench: Bench) -> None:
+    """The answer that granted it was lost, its lease ran out, another host did the task."""
+    bag = bench.submit(shape(3, expect=60_000))
+    deaf, other = bench.pilot(host="deaf"), bench.pilot(host="other")
+    bench.exchange(deaf, want=1, ack=0)
+    for _ in range(8):
+        bench.wait(10_000)
+        bench.exchange(other)
+    [(attempt, task)] = bench.take(other, want=1)
+    bench.wait(9_000)
+    bench.report(other, attempt, wall=9_000)
+    assert (task, bench.tasks(bag)) == (0, "srr")
+    bench.exchange(deaf, ack=0, held=[])  # it is back, and holds nothing
+    census, given = False, []
+    for _ in range(20):
+        bench.wait(5_000)
+        answer = bench.exchange(deaf, want=1, held=[] if census else None)
+        census, given = answer.census, [*given, *granted(answer)]
+        bench.exchange(other)
+    assert given and bench.core.state.pilots[deaf].attempts_held == len(given)
+
+
+def test_unknown_attempts_that_a_pilot_holds_are_cancelled(bench: Bench) -> None:
     pilot = bench.pilot()
     assert bench.exchange(pilot, held=[12345]).cancel == [12345]
 
 
-# --- epochs ------------------------------------------------------------------------------------------------------
+# --- epochs ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_superseded_epoch_may_report_but_gets_nothing(bench: Bench) -> None:
@@ -275,7 +206,7 @@ def test_a_new_epoch_is_told_what_was_cancelled_meanwhile(bench: Bench) -> None:
     assert bench.attempt(a) == "free"
 
 
-def test_only_the_same_lineage_adopts(bench: Bench) -> None:
+def test_attempts_are_adopted_only_under_the_same_nonce(bench: Bench) -> None:
     bag, old = bench.submit(), bench.pilot(nonce="n")
     (a, _), = bench.take(old)
     twice = [bench.pilot(nonce="other") for _ in range(2)][1]
@@ -286,7 +217,7 @@ def test_only_the_same_lineage_adopts(bench: Bench) -> None:
     assert bench.task(bag) == "succeeded"
 
 
-def test_an_old_epoch_does_not_take_from_a_new_one(bench: Bench) -> None:
+def test_old_epoch_does_not_adopt_from_a_new_one(bench: Bench) -> None:
     bag, old = bench.submit(), bench.pilot(nonce="n")
     new = bench.pilot(nonce="n")
     (a, _), = bench.take(new)
@@ -294,7 +225,7 @@ def test_an_old_epoch_does_not_take_from_a_new_one(bench: Bench) -> None:
     assert bench.task(bag) == "active"
 
 
-def test_low_on_disk_nothing_new_is_granted(bench: Bench) -> None:
+def test_server_low_on_disk_grants_nothing(bench: Bench) -> None:
     bag, pilot = bench.submit(shape(2)), bench.pilot()
     (a, _), = bench.take(pilot, want=1)
     bench.step(e.DiskLow(0, True))
@@ -302,7 +233,7 @@ def test_low_on_disk_nothing_new_is_granted(bench: Bench) -> None:
     assert answer.grants == [] and bench.tasks(bag) == "sr"
 
 
-def test_with_room_again_who_waits_is_granted(bench: Bench) -> None:
+def test_waiting_pilot_is_granted_when_the_disk_has_room_again(bench: Bench) -> None:
     bench.step(e.DiskLow(0, True))
     bag, pilot = bench.submit(shape(1)), bench.pilot()
     assert bench.exchange(pilot, want=1, wait=10_000) is None
@@ -310,7 +241,7 @@ def test_with_room_again_who_waits_is_granted(bench: Bench) -> None:
     assert bench.tasks(bag) == "a"
 
 
-def test_a_parked_pilot_grows_older(bench: Bench) -> None:
+def test_time_left_of_a_waiting_pilot_shrinks(bench: Bench) -> None:
     """What would have fitted its remaining time when it parked may not fit any more."""
     pilot = bench.pilot(left=30_000)
     bench.exchange(pilot, want=1, wait=20_000, left=30_000)
@@ -319,7 +250,7 @@ def test_a_parked_pilot_grows_older(bench: Bench) -> None:
     assert bench.tasks(bench.submit(shape(1, limit=10_000))) == "a"
 
 
-def test_classes_of_pilots_that_were_forgotten_are_forgotten(bench: Bench) -> None:
+def test_pilot_classes_are_forgotten_with_their_pilots(bench: Bench) -> None:
     for number in range(1, 20):
         pilot = bench.pilot(cores=number)
         bench.exchange(pilot, bye="stopped")
@@ -334,3 +265,8 @@ def test_classes_of_pilots_that_were_forgotten_are_forgotten(bench: Bench) -> No
     assert len(state.pilot_classes) == 2 and all(pc.owners == ("ann", "bob") for pc in state.pilot_classes.values())
     bench.restart(bench.snapshot())
     assert len(bench.core.state.pilot_classes) == 2
+
+
+@pytest.mark.parametrize("nonce", ["intent-²", "intent-" + "9" * 5_000, "intent-", "-1", "intent--1", "intent-٣"])
+def test_pilot_may_enrol_with_any_text_as_its_nonce(bench: Bench, nonce: str) -> None:
+    assert bench.pilot(nonce=nonce)

@@ -10,7 +10,7 @@ from windfall.core.messages import events as e
 HOUR = 3_600_000
 
 
-def test_a_lease_gives_back_what_was_not_started_and_nothing_else(bench: Bench) -> None:
+def test_expired_lease_gives_back_the_attempts_not_started_and_no_other(bench: Bench) -> None:
     bag, pilot = bench.submit(shape(2)), bench.pilot()
     (running, _), (queued, _) = bench.take(pilot)
     bench.exchange(pilot, started=[running])
@@ -28,7 +28,7 @@ def started(bench: Bench, left: int | None = None, **changes: object) -> tuple[i
     return bag, pilot, attempt
 
 
-def test_a_started_attempt_is_given_up_after_its_limit_and_a_lease(bench: Bench) -> None:
+def test_started_attempt_is_lost_after_its_limit_and_a_lease_of_silence(bench: Bench) -> None:
     bag, _, attempt = started(bench, limit=600_000)
     bench.wait(600_000 + LEASE)
     assert bench.task(bag) == "active"
@@ -36,7 +36,7 @@ def test_a_started_attempt_is_given_up_after_its_limit_and_a_lease(bench: Bench)
     assert bench.task(bag) == "ready" and bench.attempt(attempt) == "lost"
 
 
-def test_or_when_the_wall_time_of_its_pilot_is_over(bench: Bench) -> None:
+def test_started_attempt_is_lost_when_the_wall_time_of_its_pilot_is_over(bench: Bench) -> None:
     bag, _, _ = started(bench, left=300_000)
     bench.wait(300_000)
     assert bench.task(bag) == "active"
@@ -44,7 +44,7 @@ def test_or_when_the_wall_time_of_its_pilot_is_over(bench: Bench) -> None:
     assert bench.task(bag) == "ready"
 
 
-def test_or_after_an_hour_of_silence_where_there_is_no_limit(bench: Bench) -> None:
+def test_started_attempt_without_a_limit_is_lost_after_an_hour_of_silence(bench: Bench) -> None:
     bag, pilot, _ = started(bench)
     bench.wait(HOUR - 1_000)
     assert bench.task(bag) == "active"
@@ -53,7 +53,7 @@ def test_or_after_an_hour_of_silence_where_there_is_no_limit(bench: Bench) -> No
     assert bench.core.state.pilots[pilot].why == "silent"
 
 
-def test_or_on_evidence(bench: Bench) -> None:
+def test_started_attempt_is_lost_when_its_pilot_is_reported_gone(bench: Bench) -> None:
     bag, pilot, _ = started(bench)
     bench.step(e.Gone(0, pilot, "node failed"))
     assert bench.task(bag) == "ready"
@@ -83,7 +83,7 @@ def test_external_effects_are_not_prefetched(bench: Bench) -> None:
     assert len(bench.take(bench.pilot(2))) == 2
 
 
-def test_a_silent_pilot_must_say_what_it_holds_first(bench: Bench) -> None:
+def test_silent_pilot_must_list_what_it_holds_before_it_is_granted(bench: Bench) -> None:
     bag, pilot = bench.submit(shape(3)), bench.pilot()
     (a, _), (b, _) = bench.take(pilot)
     bench.wait(GONE_SILENT)
@@ -96,7 +96,7 @@ def test_a_silent_pilot_must_say_what_it_holds_first(bench: Bench) -> None:
     assert bench.tasks(bag).count("a") == 2
 
 
-def test_what_was_known_to_run_goes_on_after_a_long_silence(bench: Bench) -> None:
+def test_lost_attempt_goes_on_when_its_pilot_comes_back(bench: Bench) -> None:
     bag, pilot, attempt = started(bench, limit=1_000)
     bench.wait(1_000 + 3 * (LEASE + MARGIN))
     assert bench.attempt(attempt) == "lost"
@@ -104,7 +104,7 @@ def test_what_was_known_to_run_goes_on_after_a_long_silence(bench: Bench) -> Non
     assert answer.cancel == [] and bench.attempt(attempt) == "started" and bench.task(bag) == "active"
 
 
-def test_a_lost_attempt_that_is_not_wanted_any_more_is_stopped(bench: Bench) -> None:
+def test_lost_attempt_of_a_finished_task_is_cancelled_when_its_pilot_comes_back(bench: Bench) -> None:
     bag, pilot, attempt = started(bench, limit=1_000)
     bench.wait(1_000 + 3 * (LEASE + MARGIN))
     other = bench.pilot()
@@ -113,7 +113,7 @@ def test_a_lost_attempt_that_is_not_wanted_any_more_is_stopped(bench: Bench) -> 
     assert bench.task(bag) == "succeeded"
 
 
-def test_gone_is_gone_even_if_it_speaks(bench: Bench) -> None:
+def test_gone_pilot_that_speaks_is_told_to_stop(bench: Bench) -> None:
     bag, pilot, attempt = started(bench)
     bench.step(e.Gone(0, pilot))
     answer = bench.exchange(pilot, started=[attempt], held=[attempt], want=3)
@@ -122,7 +122,7 @@ def test_gone_is_gone_even_if_it_speaks(bench: Bench) -> None:
     assert bench.task(bag) == "succeeded"
 
 
-def test_after_a_restart_silence_means_nothing_for_a_lease(bench: Bench) -> None:
+def test_restarted_core_takes_silence_for_nothing_during_one_lease(bench: Bench) -> None:
     bag, pilot = bench.submit(), bench.pilot()
     bench.take(pilot)
     bench.wait(LEASE)
@@ -133,14 +133,14 @@ def test_after_a_restart_silence_means_nothing_for_a_lease(bench: Bench) -> None
     assert bench.task(bag) == "ready"
 
 
-def test_a_restart_does_not_forget_what_is_to_be_cancelled(bench: Bench) -> None:
+def test_pending_cancel_survives_a_restart(bench: Bench) -> None:
     bag, pilot, attempt = started(bench)
     bench.step(e.Cancel(0, bag, None))
     bench.restart()
     assert bench.exchange(pilot).cancel == [attempt]
 
 
-def test_a_pilot_that_only_holds_what_nobody_wants_is_given_up(bench: Bench) -> None:
+def test_silent_pilot_that_holds_only_cancelled_attempts_is_given_up(bench: Bench) -> None:
     bag, pilot, attempt = started(bench)
     bench.step(e.Cancel(0, bag, None))
     bench.wait(HOUR + 3 * LEASE)
@@ -176,7 +176,7 @@ def test_forgetting_survives_a_restart(restart: bool) -> None:
     assert answers(bench.effects, 1) == []
 
 
-def test_silence_puts_nobody_under_suspicion(bench: Bench) -> None:
+def test_silence_charges_no_task_with_a_death(bench: Bench) -> None:
     bag = bench.submit()
     for _ in range(4):
         pilot = bench.pilot()

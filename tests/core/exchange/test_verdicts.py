@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tests.core.conftest import GONE_SILENT, Bench, shape
+from windfall.core.decide.exchange import stranded
 from windfall.core.messages import events as e, facts as f
+from windfall.core.messages.lifecycle import CANCELLED
 from windfall.core.state.world import TaskClass
 
 
@@ -14,7 +17,7 @@ def class_of(bench: Bench, attempt: int) -> TaskClass:
     return bench.core.state.classes[attempts.cls[attempts.row(attempt)]]
 
 
-def test_submit_grant_report(bench: Bench) -> None:
+def test_bag_ends_when_all_its_tasks_have_succeeded(bench: Bench) -> None:
     bag = bench.submit(shape(2))
     pilot = bench.pilot(2)
     (a, _), (b, _) = bench.take(pilot)
@@ -42,7 +45,7 @@ def test_failures_cost_retries_and_then_the_task(bench: Bench) -> None:
     assert bench.task(bag) == "failed" and bench.take(pilot) == []
 
 
-def test_more_retries_than_a_byte_holds(bench: Bench) -> None:
+def test_task_may_have_more_retries_than_a_byte_holds(bench: Bench) -> None:
     bag, pilot = bench.submit(shape(retries=300)), bench.pilot()
     for _ in range(301):
         assert bench.task(bag) == "ready"
@@ -63,7 +66,7 @@ def test_a_hopeless_exit_costs_all_retries(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("outcome", ["returned", "cancelled", "lost"])
-def test_what_is_not_failed_costs_nothing(bench: Bench, outcome: str) -> None:
+def test_attempt_that_did_not_fail_costs_no_retry(bench: Bench, outcome: str) -> None:
     bag, pilot = bench.submit(shape(retries=0)), bench.pilot()
     for _ in range(5):
         bench.report(pilot, bench.take(pilot)[0][0], outcome, "stop")
@@ -92,7 +95,7 @@ def test_out_of_memory_tries_again_with_twice_as_much(bench: Bench) -> None:
     assert sizes == [1, 2, 4] and bench.task(bag) == "failed"
 
 
-def test_a_report_said_twice_counts_once(bench: Bench) -> None:
+def test_duplicate_report_counts_once(bench: Bench) -> None:
     """In one request, too: the second one once took the task's books below zero."""
     bag, pilot = bench.submit(shape(2)), bench.pilot(2)
     (a, _), (b, _) = bench.take(pilot)
@@ -192,7 +195,7 @@ def test_three_deaths_of_pilots_quarantine_a_task(bench: Bench) -> None:
     assert bench.task(bag) == "ready"
 
 
-def test_a_death_that_only_silence_told_of_counts_when_it_is_known(bench: Bench) -> None:
+def test_pilot_death_counts_once_it_is_reported_after_silence(bench: Bench) -> None:
     bag = bench.submit()
     for _ in range(3):
         pilot = bench.pilot()
@@ -203,7 +206,7 @@ def test_a_death_that_only_silence_told_of_counts_when_it_is_known(bench: Bench)
     assert bench.task(bag) == "quarantined"
 
 
-def test_what_could_not_have_run_is_not_blamed_for_a_death(bench: Bench) -> None:
+def test_prefetched_task_is_charged_with_no_pilot_death(bench: Bench) -> None:
     bag, pilot = bench.submit(shape(2)), bench.pilot()
     assert len(bench.take(pilot)) == 2
     bench.step(e.Gone(0, pilot))
@@ -228,7 +231,7 @@ def test_a_task_that_kills_what_runs_it_is_quarantined(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("n", [1, 20])
-def test_times_that_cannot_be_are_brought_into_range(bench: Bench, n: int) -> None:
+def test_impossible_times_of_a_report_are_brought_into_range(bench: Bench, n: int) -> None:
     bench.submit(shape(n))
     pilot = bench.pilot(n)
     granted_at, work = bench.now, bench.take(pilot)
@@ -241,3 +244,20 @@ def test_times_that_cannot_be_are_brought_into_range(bench: Bench, n: int) -> No
     starts = [end.start for end in ends] or told.starts
     assert len(walls) == n and set(walls) == {5_000 + bench.config.lease}
     assert set(starts) <= {granted_at, bench.now}
+
+
+def test_failure_is_followed_to_its_own_dependants_only(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of a hundred thousand failures would cost more than the one before it."""
+    fronts: list[int] = []
+    walk = stranded.stranded_tasks
+    monkeypatch.setattr(stranded, "stranded_tasks", lambda graph, states, front: (
+        fronts.extend(front), walk(graph, states, front))[1])
+    pairs = np.array([(task, 30 + task) for task in range(30)], "<i4").tobytes()
+    bag, pilot = bench.submit(shape(30, retries=0), shape(30), edges=pairs), bench.pilot(cores=30)
+    for attempt, task in bench.take(pilot, want=30):
+        fronts.clear()
+        bench.exchange(pilot, reports=[e.Report(attempt, "failed", "exit")])
+        assert task in fronts and set(fronts) <= {task, 30 + task}
+    assert bench.core.state.bags[bag].counts[CANCELLED] == 30

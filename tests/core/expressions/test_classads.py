@@ -12,7 +12,9 @@ import pytest
 
 from tests.core.conftest import Bench, shape
 from windfall.core.expressions import classads
-from windfall.core.expressions.classads import ERROR, UNDEFINED, evaluate, matches
+from windfall.core.expressions.classads import ERROR, MOST_PROGRAMS, UNDEFINED, evaluate, matches
+from windfall.core.messages import events as e
+from windfall.core.step import Core
 from windfall.errors import BadInput
 from windfall.model.checks.patterns import refusal
 from windfall.model.policies import expressions as x
@@ -54,16 +56,16 @@ ADS = {"Host": HOST, "Bag": {"Tail": True, "JobsLeft": 10, "JobsDone": 5}, "Queu
     ("undefined", UNDEFINED),
     ("error", ERROR),
 ])  # fmt: skip
-def test_three_values_and_more(text: str, result: object) -> None:
+def test_evaluation_yields_values_undefined_or_error(text: str, result: object) -> None:
     found = evaluate(text, ADS)
     assert found == result and type(found) is type(result)
 
 
-def test_only_true_matches() -> None:
+def test_true_and_nonzero_numbers_match() -> None:
     assert [matches(each) for each in (True, 1, 0.5, False, 0, UNDEFINED, ERROR)] == [True] * 3 + [False] * 4
 
 
-def test_figure_3_of_the_paper_corrected() -> None:
+def test_figure_3_of_the_gridbot_paper_evaluates_as_corrected() -> None:
     """As printed it lacks a sign, has a pattern that reads as a comment, and regexp's arguments the other way round."""
     requirements = '!Tail ? true : regexp("myhost", Host.Name) && Host.ErrorRate < 0.1'
     replicate = "NumberOfReplicas < 3 && Job.Replica1.Host.ErrorRate > 0.1"
@@ -87,7 +89,7 @@ def test_figure_3_of_the_paper_corrected() -> None:
     assert evaluate("Concurrency * 2000", {"PerHost": per_host}) == 16_000
 
 
-# --- the language is the real one --------------------------------------------------------------------------------
+# --- the language is the real one -----------------------------------------------------------------------------------
 
 
 def _raw(text: str) -> object:
@@ -115,7 +117,7 @@ def _grow(draw: random.Random, depth: int) -> str:
     return f"{left} ? {right} : {_grow(draw, depth - 1)}" if sign == "?" else f"{left} {sign} {right}"
 
 
-def test_what_we_read_evaluates_as_it_does_without_us() -> None:
+def test_accepted_expressions_evaluate_as_classad2_evaluates_them() -> None:
     draw, same = random.Random(7), 0
     ads = {"Host": {"Cores": 4, "Memory": 7}, "Bag": {"Tail": True, "Age": 3}}
     for _ in range(3_000):
@@ -137,7 +139,7 @@ PIECES = [
 ]  # fmt: skip
 
 
-def test_whatever_is_taken_can_be_compiled() -> None:
+def test_accepted_expressions_can_be_compiled() -> None:
     """Or it would stand in the journal, and be refused when a host asks."""
     seeds = ["member(Host.Cores, {1, 2, 3})", 'regexp("a", Host.Name, "i") && Tail', "Host.Cores > 8 ? 1 : 2.5",
              'strcat("a", Host.Name) == "ab" || {} is undefined', "-(Host.Cores + 1) * 2 < 1e3"]
@@ -157,12 +159,12 @@ def test_whatever_is_taken_can_be_compiled() -> None:
     assert taken > 500
 
 
-def test_what_the_evaluator_cannot_read_matches_nothing() -> None:
+def test_text_that_classad2_cannot_read_is_refused_by_the_compiler() -> None:
     with pytest.raises(RuntimeError, match="cannot read it"):
         classads._compiled("{1,}", [])
 
 
-def test_parts_hold_together_exactly_when_the_whole_does() -> None:
+def test_parts_of_an_expression_match_exactly_when_the_whole_does() -> None:
     """`why_not` looks at parts: these must be ClassAd's own, by its precedence."""
     draw, seen = random.Random(8), 0
     ads = {"Host": {"Cores": 4, "Memory": 7}, "Bag": {"Tail": True, "Age": 3}}
@@ -178,7 +180,7 @@ def test_parts_hold_together_exactly_when_the_whole_does() -> None:
     assert seen > 300
 
 
-# --- bounds ------------------------------------------------------------------------------------------------------
+# --- bounds ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("text", [
@@ -190,7 +192,7 @@ def test_parts_hold_together_exactly_when_the_whole_does() -> None:
     "int(" * 24 + "1" + ")" * 24,
     " && ".join(["(Tail || (Tail && (Tail || Tail)))"] * 40),
 ], ids=["ors", "sums", "nested sums", "conditions", "nots", "calls", "mixed"])  # fmt: skip
-def test_whatever_is_just_within_bounds_evaluates(text: str) -> None:
+def test_expressions_just_within_bounds_evaluate(text: str) -> None:
     assert evaluate(text, ADS) not in (ERROR, UNDEFINED)
 
 
@@ -204,7 +206,7 @@ def test_a_pattern_runs_out_of_steps_long_before_it_has_tried_everything(pattern
 
 
 @pytest.mark.parametrize("pattern", ["^node[0-9]+\\\\.rack[0-9]+$", ".*myhost.*", "(big|small)-[a-z]*-x", "a+$"])
-def test_a_reasonable_pattern_does_not(pattern: str) -> None:
+def test_reasonable_pattern_never_runs_out_of_steps(pattern: str) -> None:
     for name in ("a" * classads.MOST_TEXT, "node12.rack7" * 20, "big-" * 60):
         assert evaluate(f'regexp("{pattern}", Host.Name)', {"Host": {"Name": name}}) in (True, False)
 
@@ -217,25 +219,25 @@ def test_the_longest_text_that_can_be_made_is_short() -> None:
 
 
 @pytest.mark.parametrize("name", ["a\0b", "\ud800", "x\ny", '"; y = 1', "\\", "é", "𝄞" * 300, ""])
-def test_hosts_may_call_themselves_anything(name: str) -> None:
+def test_host_names_may_be_any_text(name: str) -> None:
     assert evaluate('Host.Name == "q"', {"Host": {"Name": name}}) is False
     assert evaluate('regexp("^q", Host.Name)', {"Host": {"Name": name}}) is False
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan"), float("-inf")])
-def test_what_is_no_number_is_not_known(value: float) -> None:
+def test_infinite_and_nan_attributes_are_undefined(value: float) -> None:
     assert evaluate("Host.Load > 0", {"Host": {"Load": value}}) == UNDEFINED
     assert evaluate("Host.Memory > 0", {"Host": {"Memory": 1 << 80}}) is True
 
 
-def test_results_are_remembered_and_that_is_bounded() -> None:
+def test_results_remembered_by_one_program_are_bounded() -> None:
     known = classads.program("Host.Cores > 17")
     for n in range(3 * classads.MOST_RESULTS):
         assert known.result((n,)) is (n > 17)
     assert len(known.known) <= classads.MOST_RESULTS
 
 
-def test_so_is_what_all_of_them_remember(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_remembered_by_all_programs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(classads, "MOST_OF_ALL", 1_000)
     programs = [classads.program(f"Host.Cores > {n}") for n in range(100)]
     for n in range(50):
@@ -251,7 +253,7 @@ def test_the_module_is_not_loaded_before_it_is_needed() -> None:
     assert done.stdout.strip() == "False"
 
 
-# --- why not -----------------------------------------------------------------------------------------------------
+# --- why not --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("text", "says"), [
@@ -262,7 +264,7 @@ def test_the_module_is_not_loaded_before_it_is_needed() -> None:
     ("false", "false is false"),
     ("Host.Cores > 1", ""),
 ])  # fmt: skip
-def test_why_not(text: str, says: str) -> None:
+def test_why_not_names_the_part_that_does_not_hold(text: str, says: str) -> None:
     assert classads.why_not(text, {f"Host.{name}": value for name, value in HOST.items()}) == says
 
 
@@ -285,7 +287,7 @@ def test_patterns_find_what_they_say_and_most_never_give_up() -> None:
     assert pieces > 500
 
 
-def test_a_backslash_before_the_end_is_no_escape_of_it() -> None:
+def test_escaped_backslash_does_not_escape_the_end_of_a_pattern() -> None:
     for name, found in (("rack\\7", False), ("rack\\", True)):
         assert evaluate('regexp("rack\\\\\\\\$", Host.Name)', {"Host": {"Name": name}}) is found
 
@@ -296,7 +298,7 @@ def test_hosts_with_long_names_are_no_errors(pattern: str) -> None:
         assert evaluate(f'!regexp("{pattern}", Host.Name)', {"Host": {"Name": name}}) is True
 
 
-def test_compiled_expressions_are_bounded_by_what_they_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_expressions_are_bounded_by_their_total_length(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(classads, "_programs", {})
     monkeypatch.setattr(classads, "MOST_WRITTEN", 2_000)
     for n in range(100):
@@ -304,7 +306,7 @@ def test_compiled_expressions_are_bounded_by_what_they_are_long(monkeypatch: pyt
         assert sum(map(len, classads._programs)) <= 2_000
 
 
-def test_nothing_is_lost_with_an_evaluation() -> None:
+def test_evaluations_leak_no_memory() -> None:
     """`classad2` gives back neither ads nor compiled expressions: they are used again."""
     text = 'Host.Disk * Now != 3 && Host.Name != "x" && Task.Replica1.Host.Memory isnt undefined'
     known = classads.program(text)
@@ -320,14 +322,14 @@ def test_nothing_is_lost_with_an_evaluation() -> None:
     assert not any(list(ad) for ad in classads._idle), "what one was given another must not see"
 
 
-def test_what_one_is_given_no_other_sees() -> None:
+def test_attributes_of_one_evaluation_are_unknown_to_the_next() -> None:
     assert evaluate("Host.Cores + Now", {"Host": {"Cores": 3}, "Now": 4}) == 7
     assert evaluate("Host.Cores + Bag.Age", {"Bag": {"Age": 4}}) == "undefined"
     assert evaluate("1 / 0 + Host.Cores", {"Host": {"Cores": 3}}) == "error"
     assert evaluate("Host.Cores", {}) == "undefined"
 
 
-def test_what_bags_hold_is_not_compiled_again_however_much_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_that_bags_hold_are_not_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(classads, "_programs", {})
     monkeypatch.setattr(classads, "MOST_WRITTEN", 500)
     b = Bench()
@@ -336,3 +338,19 @@ def test_what_bags_hold_is_not_compiled_again_however_much_there_is(monkeypatch:
     held = [classads.program_of(bag, "per-host") for bag in bags]
     assert len(classads._programs) < 100
     assert [classads.program_of(bag, "per-host") for bag in bags] == held
+
+
+def test_expressions_of_very_many_bags_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    core, bags = Core(), MOST_PROGRAMS + 100
+    core.step(1, [e.AddSite(1, "here", "ann", "local")])
+    ranks = [{"rank": f"{n} + Host.Cores"} for n in range(bags)]
+    core.step(1, [e.Submit(1, "ann", "b", "", b"", [shape(1)], False, "fcfs", False, policy=rank) for rank in ranks])
+    core.step(1, [e.Enrol(1, "here", "n", "h", "h", 1, 1 << 30, 0, 1 << 30, None, b"t")])
+    core.step(2, [e.Exchange(1, 1, 1, 1, want=1)])
+    read = []
+    made = classads.Program.__init__
+    monkeypatch.setattr(classads.Program, "__init__", lambda self, text: (read.append(text), made(self, text))[1])
+    for seq, number in enumerate((7, 8, 9), 2):
+        core.step(seq, [e.Pause(1, number, True), e.Exchange(1, 1, 1, seq, want=1)])  # the ready list is another one
+    assert bags - 10 < len(core.state.ready) < bags
+    assert len(read) < 10

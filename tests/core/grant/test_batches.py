@@ -11,10 +11,6 @@ from tests.core.conftest import GONE_SILENT, Bench, shape
 from windfall.core.messages import effects as x, events as e, facts as f
 
 
-def batched(count: int = 20, batch: int = 4, **more: Any) -> f.TargetShape:
-    return shape(count, batch=batch, **more)
-
-
 def groups(answer: x.ExchangeReply | None) -> list[list[int]]:
     assert answer is not None
     return [group.tasks for _, granted in answer.grants for group in granted]
@@ -47,12 +43,12 @@ def test_a_slot_is_free_when_its_batch_is_done(bench: Bench) -> None:
     assert groups(last) == [[4, 5, 6, 7]]
 
 
-def test_short_batches_are_prefetched_as_short_tasks_are(bench: Bench) -> None:
+def test_short_batches_are_prefetched_like_short_tasks(bench: Bench) -> None:
     bench.submit(batched(100, expect=50))
     assert len(groups(bench.exchange(bench.pilot(), want=1_000))) == 1 + 500 // (4 * 50)
 
 
-def test_the_last_batch_of_a_closed_bag_goes_at_once(bench: Bench) -> None:
+def test_last_batch_of_a_closed_bag_is_granted_at_once(bench: Bench) -> None:
     bench.submit(batched(6, patience=30_000))
     assert groups(bench.exchange(bench.pilot(cores=2), want=100)) == [[0, 1, 2, 3], [4, 5]]
 
@@ -72,7 +68,7 @@ def answers(bench: Bench) -> list[x.ExchangeReply]:
     return [effect for effect in bench.effects if isinstance(effect, x.ExchangeReply)]
 
 
-def test_after_its_patience_it_goes_as_it_is(bench: Bench) -> None:
+def test_incomplete_batch_is_granted_when_its_patience_ends(bench: Bench) -> None:
     bag = bench.submit(batched(2, batch=5, patience=15_000), open=True)
     pilot = bench.pilot(cores=2)
     assert bench.exchange(pilot, want=100, wait=20_000) is None
@@ -87,14 +83,14 @@ def test_after_its_patience_it_goes_as_it_is(bench: Bench) -> None:
     assert groups(bench.exchange(pilot, want=100)) == [[3]]
 
 
-def test_closing_the_bag_lets_it_go(bench: Bench) -> None:
+def test_incomplete_batch_is_granted_when_its_bag_is_closed(bench: Bench) -> None:
     bag = bench.submit(batched(2, patience=3_600_000), open=True)
     assert bench.exchange(bench.pilot(), want=100, wait=20_000) is None
     bench.step(e.Close(0, bag))
     assert [g.tasks for _, gs in answers(bench)[0].grants for g in gs] == [[0, 1]]
 
 
-def test_without_patience_nothing_waits(bench: Bench) -> None:
+def test_incomplete_batch_is_granted_at_once_without_patience(bench: Bench) -> None:
     bench.submit(batched(2), open=True)
     assert groups(bench.exchange(bench.pilot(), want=100)) == [[0, 1]]
 
@@ -111,7 +107,7 @@ def test_patience_survives_a_restart(bench: Bench, snapshot: bool) -> None:
     assert groups(bench.exchange(bench.pilot(), want=100)) == [[4]]
 
 
-def test_what_comes_back_goes_with_what_is_left_of_its_batch(bench: Bench) -> None:
+def test_returned_tasks_are_granted_with_the_rest_of_their_batch(bench: Bench) -> None:
     bag = bench.submit(batched(8))
     pilot = bench.pilot(cores=2)
     held = {task: attempt for attempt, task in bench.take(pilot)}
@@ -123,14 +119,14 @@ def test_what_comes_back_goes_with_what_is_left_of_its_batch(bench: Bench) -> No
     assert groups(bench.exchange(bench.pilot(cores=2), want=100)) == [[1, 3], [6]]
 
 
-def test_a_lost_pilot_gives_its_batches_back(bench: Bench) -> None:
+def test_batches_of_a_lost_pilot_are_granted_again_whole(bench: Bench) -> None:
     bench.submit(batched(8))
     bench.take(bench.pilot(cores=2))
     bench.wait(GONE_SILENT)
     assert groups(bench.exchange(bench.pilot(cores=2), want=100)) == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
-def test_who_was_at_a_death_goes_alone(bench: Bench) -> None:
+def test_tasks_of_a_batch_whose_pilot_died_are_granted_one_by_one(bench: Bench) -> None:
     """The pilot was somewhere in the batch: nobody knows where, so nobody is to blame twice for another's doing."""
     bench.submit(batched(8))
     pilot = bench.pilot()
@@ -147,38 +143,13 @@ def test_a_grant_that_was_lost_is_sent_again_as_it_was(bench: Bench) -> None:
     assert first is not None and again is not None and first.grants == again.grants
 
 
-def test_only_batches_that_have_not_begun_are_recalled_and_whole(bench: Bench) -> None:
-    bench.submit(batched(16, expect=30))  # short: five batches would be prefetched
-    rich, poor = bench.pilot(), bench.pilot()
-    held = bench.take(rich)
-    assert len(held) == 16
-    bench.exchange(rich, started=[held[0][0]])
-    assert bench.exchange(poor, want=100, wait=20_000) is None
-    told = bench.exchange(rich)
-    assert told is not None
-    by_attempt = dict(held)
-    assert sorted(by_attempt[a] for a in told.recall) == [8, 9, 10, 11, 12, 13, 14, 15]
-
-
-def test_a_batch_that_turns_out_to_have_begun_is_not_asked_for_any_more(bench: Bench) -> None:
-    bench.submit(batched(8, expect=30))
-    rich, poor = bench.pilot(), bench.pilot()
-    held = bench.take(rich)
-    assert bench.exchange(poor, want=100, wait=20_000) is None
-    told = bench.exchange(rich)
-    assert told is not None and len(told.recall) == 4
-    begun = min(told.recall, key=dict(held).__getitem__)
-    told = bench.exchange(rich, started=[begun])
-    assert told is not None and told.recall == []
-
-
-def test_the_cheapest_brings_its_batch_along(bench: Bench) -> None:
+def test_cheapest_task_is_granted_with_its_whole_batch(bench: Bench) -> None:
     costs = np.array([5, 5, 5, 5, 9, 1, 9, 9], dtype="<f4").tobytes()
     bench.submit(batched(8, costs=costs), select="sjf")
     assert groups(bench.exchange(bench.pilot(), want=100)) == [[4, 5, 6, 7]]
 
 
-def test_a_batch_too_long_for_a_message_goes_in_pieces() -> None:
+def test_batch_too_large_for_a_message_is_granted_in_pieces() -> None:
     bench = Bench(message=1_000)
     bench.submit(batched(8, batch=8, message_bytes=256))
     pilot = bench.pilot()
@@ -196,10 +167,14 @@ def test_appended_runs_of_several_targets_are_counted_by_target(bench: Bench) ->
     assert groups(bench.exchange(bench.pilot(), want=100))[0] == [0, 2, 4, 6]
 
 
-def test_cancelled_and_retried_tasks_that_wait(bench: Bench) -> None:
+def test_retried_task_waits_again_for_its_batch_to_fill(bench: Bench) -> None:
     bag = bench.submit(batched(6, patience=30_000), open=True)
     bench.step(e.Cancel(0, bag, [5]))
     bench.step(e.Retry(0, bag, [5]))
     assert groups(bench.exchange(bench.pilot(cores=4), want=100)) == [[0, 1, 2, 3]]
     bench.append(bag, 2)
     assert groups(bench.exchange(bench.pilot(cores=4), want=100)) == [[4, 5, 6, 7]]
+
+
+def batched(count: int = 20, batch: int = 4, **more: Any) -> f.TargetShape:
+    return shape(count, batch=batch, **more)

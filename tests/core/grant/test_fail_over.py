@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.core.conftest import Bench, granted, shape
-from tests.core.provision.test_provisioning import HOUR, ONE, Tender, states
-from tests.core.state.test_copies import EDGES, DataBench, data
+from tests.core.conftest import HOUR, Bench, granted, shape
+from tests.core.data_bench import EDGES, DataBench, data
+from tests.core.provision.tender import ONE, Tender, states
 from windfall.core.messages import effects as x, events as e, facts as f
 from windfall.core.messages.facts import TO_FAIL_OVER
 from windfall.core.read.views import site_detail
@@ -50,7 +50,7 @@ def notes(bench: Bench, site: str = "safe") -> list[str]:
     return [says for _, kind, says in bench.core.state.sites[site].history if kind == "fail-over"]
 
 
-# --- when ---------------------------------------------------------------------------------------------------------
+# --- when -----------------------------------------------------------------------------------------------------------
 
 
 def test_the_second_failure_moves_a_task(bench: Bench, number: int) -> None:
@@ -63,21 +63,21 @@ def test_the_second_failure_moves_a_task(bench: Bench, number: int) -> None:
     assert bench.tasks(number) == "s"
 
 
-def test_with_one_retry_the_last_one_is_there(bench: Bench) -> None:
+def test_single_retry_of_a_task_runs_at_the_fail_over_site(bench: Bench) -> None:
     bench.step(e.AddSite(0, "safe", "ann", "local"))
     number = submit(bench, shape(1, retries=1)).value
     fail(bench, bench.pilot())
     assert over(bench, number) and bench.task(number) == "ready"
 
 
-def test_without_retries_nothing_moves(bench: Bench) -> None:
+def test_task_without_retries_fails_and_does_not_move(bench: Bench) -> None:
     bench.step(e.AddSite(0, "safe", "ann", "local"))
     number = submit(bench, shape(1, retries=0)).value
     fail(bench, bench.pilot())
     assert bench.task(number) == "failed" and not notes(bench)
 
 
-def test_deaths_of_pilots_count_and_what_is_no_hosts_fault_does_not(bench: Bench) -> None:
+def test_pilot_deaths_count_as_failures_and_exceeded_limits_do_not(bench: Bench) -> None:
     bench.step(e.AddSite(0, "safe", "ann", "local"))
     number = submit(bench, shape(1, limit=1_000, memory=1, memory_retries=3)).value
     fail(bench, bench.pilot(), 2, "time")
@@ -93,13 +93,13 @@ def test_deaths_of_pilots_count_and_what_is_no_hosts_fault_does_not(bench: Bench
     assert (cls.time_retries, cls.memory_retries, cls.limit) == (2, 2, 9_000)  # its limits are what they had become
 
 
-def test_a_bag_that_names_no_site_moves_nothing(bench: Bench) -> None:
+def test_bag_without_a_fail_over_site_moves_no_task(bench: Bench) -> None:
     number = bench.submit(shape(1))
     pilot = bench.pilot()
     assert fail(bench, pilot, 3) == 3 and not over(bench, number)
 
 
-def test_a_retry_by_the_user_begins_anywhere_again(bench: Bench, number: int) -> None:
+def test_retry_by_the_user_starts_at_any_site_again(bench: Bench, number: int) -> None:
     here = bench.pilot()
     fail(bench, here, 2)
     fail(bench, bench.pilot(site="safe"), 2)
@@ -108,7 +108,7 @@ def test_a_retry_by_the_user_begins_anywhere_again(bench: Bench, number: int) ->
     assert not over(bench, number) and fail(bench, here) == 1
 
 
-def test_others_go_on_where_they_are(bench: Bench) -> None:
+def test_tasks_that_succeed_do_not_move(bench: Bench) -> None:
     bench.step(e.AddSite(0, "safe", "ann", "local"))
     number = submit(bench, shape(3, retries=9)).value
     here = bench.pilot()
@@ -119,7 +119,7 @@ def test_others_go_on_where_they_are(bench: Bench) -> None:
     assert bench.tasks(number) == "rss" and over(bench, number)
 
 
-# --- never for ever (P4) ----------------------------------------------------------------------------------------------
+# --- never for ever (P4) --------------------------------------------------------------------------------------------
 
 
 def waiting(bench: Bench) -> int:
@@ -134,39 +134,39 @@ def given(effects: list[x.Effect], pilot: int) -> int:
     return sum(len(granted(each)) for each in effects if isinstance(each, x.ExchangeReply) and each.pilot == pilot)
 
 
-def test_a_drained_site_is_not_waited_for(bench: Bench, number: int) -> None:
+def test_moved_task_goes_anywhere_when_its_site_is_drained(bench: Bench, number: int) -> None:
     here = waiting(bench)
     assert given(bench.step(e.DrainSite(0, "safe", "ann", True)), here) == 1
     assert bench.task(number) == "active"
 
 
-def test_nor_is_one_that_was_removed(bench: Bench, number: int) -> None:
+def test_moved_task_goes_anywhere_when_its_site_is_removed(bench: Bench, number: int) -> None:
     here = waiting(bench)
     assert given(bench.step(e.RemoveSite(0, "safe", "ann")), here) == 1
 
 
-def test_nor_one_that_is_not_shared_any_more(bench: Bench) -> None:
+def test_moved_task_goes_anywhere_when_its_site_is_no_longer_shared(bench: Bench) -> None:
     bench.step(e.AddSite(0, "safe", "bob", "local", ["ann"]))
     submit(bench)
     here = waiting(bench)
     assert given(bench.step(e.ShareSite(0, "safe", [], ["ann"], "bob")), here) == 1
 
 
-def test_nor_one_that_has_stopped_answering(bench: Bench, number: int) -> None:
+def test_moved_task_goes_anywhere_when_its_site_is_suspect(bench: Bench, number: int) -> None:
     here = waiting(bench)
     bench.core.turn.emit(f.SiteJudged(bench.now, "safe", bench.now, "nobody there says anything"))
     assert given(bench.step(), here) == 1
     bench.journal.clear()  # what was emitted between steps is in no journal
 
 
-def test_nor_one_whose_shapes_could_not_hold_it(bench: Bench) -> None:
+def test_task_does_not_move_to_a_site_whose_shapes_cannot_hold_it(bench: Bench) -> None:
     bench.step(e.AddSite(0, "safe", "ann", "slurm", limits=f.Limits([ONE])))
     submit(bench, shape(1, cores=2))
     here = bench.pilot(cores=2)
     assert fail(bench, here, 3) == 3
 
 
-def test_who_finds_nobody_there_for_long_goes_anywhere(bench: Bench, number: int) -> None:
+def test_moved_task_goes_anywhere_after_an_hour_without_a_pilot_there(bench: Bench, number: int) -> None:
     fail(bench, bench.pilot(), 2)
     bench.wait(WAIT - 1)
     assert fail(bench, bench.pilot()) == 0
@@ -176,13 +176,13 @@ def test_who_finds_nobody_there_for_long_goes_anywhere(bench: Bench, number: int
     assert fail(bench, bench.pilot()) == 1
 
 
-def test_whoever_waits_hears_of_it(bench: Bench, number: int) -> None:
+def test_waiting_pilot_is_granted_a_moved_task_after_an_hour_without_a_pilot_there(bench: Bench, number: int) -> None:
     bench.core.turn.config = type(bench.config)(park=10 * WAIT, idle=10 * WAIT, lease=10 * WAIT)
     here = waiting(bench)
     assert given(bench.wait(WAIT), here) == 1
 
 
-def test_a_pilot_there_is_waited_for_while_it_lives(bench: Bench, number: int) -> None:
+def test_moved_task_waits_for_a_busy_pilot_of_its_site(bench: Bench, number: int) -> None:
     """It may have much to do before."""
     safe = bench.pilot(site="safe")
     bench.submit(shape(1, priority=9))
@@ -198,7 +198,7 @@ def test_a_pilot_there_is_waited_for_while_it_lives(bench: Bench, number: int) -
     assert [task for _, task in bench.take(safe, want=1)] == [0]
 
 
-def test_once_somebody_is_there_it_is_bound_again(bench: Bench, number: int) -> None:
+def test_released_task_is_bound_again_once_a_pilot_enrols_there(bench: Bench, number: int) -> None:
     here = bench.pilot()
     fail(bench, here, 2)
     bench.wait(WAIT + 1)
@@ -211,11 +211,11 @@ def test_once_somebody_is_there_it_is_bound_again(bench: Bench, number: int) -> 
     assert fail(bench, bench.pilot()) == 0
 
 
-# --- pilots are asked for there, and nowhere else ---------------------------------------------------------------------
+# --- pilots are asked for there, and nowhere else -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("provision", ["swarm", "demand", "msr", "broker"])
-def test_pilots_are_asked_for_at_that_site(bench: Bench, provision: str) -> None:
+def test_pilots_are_provisioned_at_the_fail_over_site_only(bench: Bench, provision: str) -> None:
     for name in ("c1", "safe"):
         bench.step(e.AddSite(0, name, "ann", "slurm", limits=f.Limits([ONE])))
     tenders = {name: Tender(bench, name, f"t-{name}") for name in ("c1", "safe")}
@@ -235,10 +235,10 @@ def test_pilots_are_asked_for_at_that_site(bench: Bench, provision: str) -> None
     assert open_ == {"safe"}, states(bench)
 
 
-# --- what is kept, and said -------------------------------------------------------------------------------------------
+# --- what is kept, and said -----------------------------------------------------------------------------------------
 
 
-def test_it_survives_a_restart_and_a_snapshot(bench: Bench, number: int) -> None:
+def test_moved_task_stays_bound_after_a_restart_and_a_snapshot(bench: Bench, number: int) -> None:
     here = bench.pilot()
     fail(bench, here, 2)
     saved = bench.snapshot()
@@ -250,7 +250,7 @@ def test_it_survives_a_restart_and_a_snapshot(bench: Bench, number: int) -> None
     assert fail(bench, bench.pilot()) == 1
 
 
-def test_a_grant_that_was_not_heard_is_the_same_when_said_again(bench: Bench, number: int) -> None:
+def test_repeated_grant_of_a_moved_task_is_the_same(bench: Bench, number: int) -> None:
     fail(bench, bench.pilot(), 2)
     safe = bench.pilot(site="safe")
     first = bench.exchange(safe, want=1)
@@ -259,7 +259,7 @@ def test_a_grant_that_was_not_heard_is_the_same_when_said_again(bench: Bench, nu
     assert [group.to_fail_over_site for _, groups in again.grants for group in groups] == [True]
 
 
-def test_explain_says_where_it_goes_and_why(bench: Bench, number: int) -> None:
+def test_explain_names_the_fail_over_site_and_the_failures(bench: Bench, number: int) -> None:
     here = bench.pilot()
     fail(bench, here, 2)
     said = bench.explain(number)
@@ -269,13 +269,13 @@ def test_explain_says_where_it_goes_and_why(bench: Bench, number: int) -> None:
     assert "safe is where it goes now" in bench.explain(number)
 
 
-def test_explain_says_why_any_site_will_do(bench: Bench, number: int) -> None:
+def test_explain_says_why_a_moved_task_may_go_anywhere(bench: Bench, number: int) -> None:
     fail(bench, bench.pilot(), 2)
     bench.step(e.DrainSite(0, "safe", "ann", True))
     assert "any site will do, for safe is drained" in bench.explain(number)
 
 
-def test_the_sites_history_says_so_once(bench: Bench) -> None:
+def test_site_history_notes_the_tasks_of_a_bag_that_move_there_once(bench: Bench) -> None:
     bench.step(e.AddSite(0, "safe", "ann", "local"))
     number = submit(bench, shape(5)).value
     fail(bench, bench.pilot(), 10)
@@ -283,24 +283,24 @@ def test_the_sites_history_says_so_once(bench: Bench) -> None:
     assert "keep failing" in site_detail(bench.core.state, bench.core.state.sites["safe"])["history"][-1]["says"]
 
 
-# --- bad input --------------------------------------------------------------------------------------------------------
+# --- bad input ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("name", "hint"), [("sfae", "did you mean 'safe'?"), ("x" * 10_000, "known: here, safe")])
-def test_a_site_that_nobody_knows_is_refused(bench: Bench, number: int, name: str, hint: str) -> None:
+def test_unknown_fail_over_site_is_refused_with_a_hint(bench: Bench, number: int, name: str, hint: str) -> None:
     refused = submit(bench, site=name)
     assert isinstance(refused, x.Refuse) and "you have no site called" in refused.message and refused.hint == hint
     assert len(refused.message) < 200
 
 
-def test_so_is_somebody_elses(bench: Bench) -> None:
+def test_fail_over_site_of_another_owner_is_refused_until_shared(bench: Bench) -> None:
     bench.step(e.AddSite(0, "safe", "bob", "local"))
     assert isinstance(submit(bench), x.Refuse)
     bench.step(e.ShareSite(0, "safe", ["ann"], [], "bob"))
     assert isinstance(submit(bench), x.Done)
 
 
-def test_a_task_that_must_wait_first_does_not_wait_for_ever_afterwards() -> None:
+def test_moved_task_is_granted_in_the_end_after_its_lost_input_is_made_again() -> None:
     """What it reads is lost while it fails for the second time: its class is made when that has been made again."""
     bench = DataBench()
     bench.step(e.AddSite(0, "safe", "ann", "local"))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from tests.core.conftest import Bench, answers, granted, shape
+from tests.core.conftest import HOUR, PATIENT, Bench, bags_of, granted, shape
 from windfall.core.messages import events as e
-from windfall.core.state.backlog import Backlog
-from windfall.core.state.columns import Tasks
 
 
 def costs(*values: float) -> bytes:
@@ -25,12 +25,12 @@ def order(bench: Bench, pilot: int, n: int) -> list[int]:
     return seen
 
 
-def test_first_come_first_served(bench: Bench) -> None:
+def test_tasks_are_granted_first_come_first_served(bench: Bench) -> None:
     bench.submit(shape(3))
     assert order(bench, bench.pilot(), 3) == [0, 1, 2]
 
 
-def test_what_came_back_goes_first(bench: Bench) -> None:
+def test_returned_task_is_granted_first(bench: Bench) -> None:
     bench.submit(shape(4))
     pilot = bench.pilot(2)
     (a, _), (_, _) = bench.take(pilot, want=2)
@@ -38,12 +38,12 @@ def test_what_came_back_goes_first(bench: Bench) -> None:
     assert [task for _, task in bench.take(pilot, want=2)] == [0, 2]
 
 
-def test_shortest_first_by_cost(bench: Bench) -> None:
+def test_shortest_task_goes_first_by_cost(bench: Bench) -> None:
     bench.submit(shape(5, costs=costs(3, 1, 2, 1, 9)), select="sjf")
     assert order(bench, bench.pilot(), 5) == [1, 3, 2, 0, 4]
 
 
-def test_shortest_first_when_something_came_back(bench: Bench) -> None:
+def test_shortest_task_goes_first_after_one_was_returned(bench: Bench) -> None:
     bench.submit(shape(4, costs=costs(3, 1, 2, 4)), select="sjf")
     pilot = bench.pilot(4)
     (a, first), (_, second) = bench.take(pilot, want=2)
@@ -52,7 +52,7 @@ def test_shortest_first_when_something_came_back(bench: Bench) -> None:
     assert [task for _, task in bench.take(pilot, want=3)] == [1, 0, 3]
 
 
-def test_shortest_first_after_a_duration_failure(bench: Bench) -> None:
+def test_shortest_task_goes_first_after_an_exceeded_time_limit(bench: Bench) -> None:
     """The class of what overran has costs too; it once had no way to find them."""
     bench.submit(shape(3, costs=costs(3, 1, 2), limit=1_000), select="sjf")
     pilot = bench.pilot()
@@ -69,35 +69,15 @@ def test_appended_tasks_without_a_cost_come_last(bench: Bench) -> None:
     assert order(bench, bench.pilot(), 4) == [1, 0, 2, 3]
 
 
-def test_targets_by_expected_duration(bench: Bench) -> None:
+def test_target_with_the_shortest_expected_duration_goes_first(bench: Bench) -> None:
     bench.submit(shape(1, name="long", expect=9_000), shape(1, name="short", expect=10), select="sjf")
     assert order(bench, bench.pilot(), 2) == [1, 0]
 
 
-def test_priority_before_order_of_submission(bench: Bench) -> None:
+def test_priority_goes_before_the_order_of_submission(bench: Bench) -> None:
     low, high = bench.submit(shape(1)), bench.submit(shape(1, priority=5))
     bench.take(bench.pilot(), want=1)
     assert (bench.task(low), bench.task(high)) == ("ready", "active")
-
-
-def test_what_does_not_fit_is_left_to_others(bench: Bench) -> None:
-    big, small = bench.submit(shape(1, cores=8)), bench.submit(shape(1))
-    bench.take(bench.pilot(2))
-    assert (bench.task(big), bench.task(small)) == ("ready", "active")
-
-
-def test_what_cannot_finish_in_time_is_left_to_others(bench: Bench) -> None:
-    long, short = bench.submit(shape(1, limit=60_000)), bench.submit(shape(1, limit=1_000))
-    check = bench.submit(shape(1, limit=60_000, checkpoint=True, grace=500))
-    bench.take(bench.pilot(4), left=2_000)
-    assert [bench.task(bag) for bag in (long, short, check)] == ["ready", "active", "active"]
-
-
-def test_memory_gpus_and_disk_count(bench: Bench) -> None:
-    needs = ({"memory": 8 << 30}, {"gpus": 1}, {"disk": 1 << 50})
-    bags = [bench.submit(shape(1, **need)) for need in needs]
-    pilot = bench.pilot(8, memory=4 << 30)
-    assert bench.take(pilot) == [] and {bench.task(bag) for bag in bags} == {"ready"}
 
 
 @pytest.mark.parametrize(("expect", "held"), [(0, 4), (10_000, 2), (100, 12), (1, 514)])
@@ -115,53 +95,12 @@ def test_prefetch_follows_what_tasks_really_take(bench: Bench) -> None:
     assert len(bench.take(pilot)) == 11
 
 
-def test_never_more_than_wanted(bench: Bench) -> None:
+def test_grant_never_exceeds_what_the_pilot_wants(bench: Bench) -> None:
     bench.submit(shape(100, expect=1))
     assert len(bench.take(bench.pilot(8), want=3)) == 3
 
 
-# --- the backlog by itself ---------------------------------------------------------------------------------------
-
-
-def test_a_backlog_of_several_runs() -> None:
-    tasks = Tasks(30)
-    backlog = Backlog(tasks, 0)
-    backlog.add_run(0, 3)
-    backlog.add_run(10, 2)
-    backlog.add_run(20, 3)
-    taken = backlog.take(4)
-    assert taken == [0, 1, 2, 10]
-    tasks.np_state[taken] = 1
-    tasks.state[1] = 0
-    backlog.put(1)
-    assert backlog.take(9) == [1, 11, 20, 21, 22]
-
-
-def test_a_backlog_with_gaps_larger_than_a_span() -> None:
-    tasks = Tasks(20_000)
-    tasks.np_state[:19_990] = 4
-    backlog = Backlog(tasks, 0)
-    backlog.add_run(0, 20_000)
-    assert backlog.take(3) == [19_990, 19_991, 19_992]
-
-
-def test_putting_many_back_rewinds() -> None:
-    tasks = Tasks(500)
-    backlog = Backlog(tasks, 0)
-    backlog.add_run(0, 500)
-    assert len(backlog.take(500)) == 500
-    backlog.put_all(100, 300)
-    assert backlog.take(1) == [0]  # all are ready here: it walks from the start
-    assert backlog.heap == []
-
-
-def test_a_pilots_own_memory_and_disk_decide(bench: Bench) -> None:
-    """Not those of a rounded class: 900 MB run on a pilot of 1000 MB, and 1100 MB do not."""
-    bench.submit(shape(1, memory=900 * 10**6, disk=19 * 10**8))
-    bench.submit(shape(1, memory=1_010 * 10**6))
-    pilot = bench.pilot(4, memory=1000 * 10**6, disk=20 * 10**8)
-    assert len(bench.take(pilot)) == 1
-    assert "memory (needs 1.01 GB, has 1 GB)" in bench.explain(2)
+# --- the backlog by itself ------------------------------------------------------------------------------------------
 
 
 def test_a_grant_is_bounded_in_bytes(bench: Bench) -> None:
@@ -184,14 +123,18 @@ def test_resent_grants_are_bounded_in_bytes_and_all_arrive(bench: Bench) -> None
     assert len(seen) == 20
 
 
-def test_a_full_pilot_waits_outside_the_line_until_it_has_room(bench: Bench) -> None:
-    bench.submit(shape(1, expect=10_000_000))
-    pilot = bench.pilot(1)
-    [(attempt, _)] = bench.take(pilot)
-    assert bench.exchange(pilot, want=10, wait=10_000) is None
-    line = bench.core.state.pilot_classes[bench.core.state.pilots[pilot].cls].waiting
-    assert pilot not in line
-    bench.submit(shape(1, expect=10_000_000))
-    assert answers(bench.effects, pilot) == []
-    bench.report(pilot, attempt)
-    assert [task for answer in answers(bench.effects, pilot) for _, task in granted(answer)] == [0]
+@pytest.mark.parametrize("ranks", [({}, {}), ({"rank": "2"}, {"rank": "1"})])
+def test_prefetch_of_a_lower_bag_does_not_overtake_the_rest_of_a_higher_one(ranks: tuple[Any, Any]) -> None:
+    b = Bench()
+    high = b.submit(shape(10, expect=60_000, priority=1), policy=ranks[0])
+    b.submit(shape(100, expect=10), policy=ranks[1])
+    assert bags_of(b.exchange(b.pilot(), want=1_000)) == [high]
+
+
+def test_lower_class_fills_the_cores_that_a_higher_one_cannot_use() -> None:
+    """What a task weighs is rounded up: by that only two tasks of three cores fit on eight, beside one of one core."""
+    b = Bench(**PATIENT, park=10 * HOUR)
+    b.submit(shape(1, expect=HOUR, priority=3))
+    b.submit(shape(30, cores=3, expect=HOUR, priority=2))
+    third = b.submit(shape(1, cores=3, expect=10, priority=1))
+    assert third in bags_of(b.exchange(b.pilot(cores=8), want=100))

@@ -237,7 +237,7 @@ class Churn:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_every_grant_is_right(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_grant_of_a_random_run_obeys_the_rules(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     b = Bench(lease=10 * HOUR, silence=100 * HOUR, park=10 * HOUR, idle=100 * HOUR)
     judge, plain = Judge(b), WatchedTurn.emit
 

@@ -43,7 +43,7 @@ def asks(b: Bench, pilot: int, made: list[int]) -> list[int]:
     return list(made)
 
 
-def test_nothing_is_evaluated_again_before_something_changes(b: Bench, made: list[int]) -> None:
+def test_expressions_are_evaluated_again_only_after_a_change(b: Bench, made: list[int]) -> None:
     b.submit(shape(100), policy={"requirements": "Host.Memory > 1", "rank": "Host.Cores"})
     pilot = b.pilot(cores=50)
     assert [asks(b, pilot, made) for _ in range(4)] == [[1], [], [], []]
@@ -51,7 +51,7 @@ def test_nothing_is_evaluated_again_before_something_changes(b: Bench, made: lis
     assert asks(b, pilot, made) == [1]
 
 
-def test_only_the_bag_whose_own_attribute_has_changed(b: Bench, made: list[int]) -> None:
+def test_bag_is_evaluated_again_only_when_its_own_attribute_has_changed(b: Bench, made: list[int]) -> None:
     for rank in (1, 2, 3):
         b.submit(shape(9), policy={"rank": f"{rank} + JobsWaiting / 1000.0"})
     one, other = b.pilot(cores=50), b.pilot(cores=50)
@@ -60,7 +60,7 @@ def test_only_the_bag_whose_own_attribute_has_changed(b: Bench, made: list[int])
     assert asks(b, one, made) == [3]
 
 
-def test_what_has_changed_and_says_the_same_is_not_sorted_again(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_order_is_not_sorted_again_when_expressions_yield_the_same(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     sorts = []
     plain = OrderCache._sorted
     monkeypatch.setattr(OrderCache, "_sorted", lambda *args: sorts.append(1) or plain(*args))
@@ -75,7 +75,7 @@ def test_what_has_changed_and_says_the_same_is_not_sorted_again(b: Bench, monkey
     assert len(sorts) == 4, "the moment is another one each time"
 
 
-def test_a_published_ad_holds_for_a_minute(b: Bench, made: list[int]) -> None:
+def test_published_ad_holds_for_a_minute(b: Bench, made: list[int]) -> None:
     b.submit(shape(100), policy={"rank": "Host.Attempts", "requirements": "JobsLeft >= 0 || Host.ErrorRate < 0.5"})
     pilot = b.pilot(cores=2)
     ((attempt, _),) = b.take(pilot, 1)
@@ -87,7 +87,7 @@ def test_a_published_ad_holds_for_a_minute(b: Bench, made: list[int]) -> None:
     assert {key for (key, _, _) in b.core.turn.grants.orders._orders.kept} == {(None, 0), (0.0, 1)}
 
 
-def test_pilots_that_come_to_wait_change_no_order(b: Bench, made: list[int]) -> None:
+def test_waiting_pilots_change_no_order(b: Bench, made: list[int]) -> None:
     b.submit(shape(3), policy={"requirements": 'Host.Name != "odd" && Bag.Tasks > 1'})
     pilot, odd = b.pilot(cores=9), [b.pilot(host="odd") for _ in range(3)]
     b.take(pilot, 1)
@@ -97,7 +97,7 @@ def test_pilots_that_come_to_wait_change_no_order(b: Bench, made: list[int]) -> 
     assert asks(b, pilot, made) == [] and version > 1
 
 
-def test_the_time_is_the_same_for_a_second_and_no_order_outlives_it(b: Bench, made: list[int]) -> None:
+def test_order_that_depends_on_the_time_holds_for_a_second(b: Bench, made: list[int]) -> None:
     b.submit(shape(100), policy={"requirements": "Now > 0 && (Host.TimeLeft is undefined || Host.TimeLeft > 1)"})
     pilot = b.pilot(cores=50)
     b.take(pilot, 1)
@@ -107,7 +107,7 @@ def test_the_time_is_the_same_for_a_second_and_no_order_outlives_it(b: Bench, ma
     assert asks(b, pilot, made) == [1] and len(b.core.turn.grants.orders._orders.kept) == 1
 
 
-def test_hosts_that_are_alike_share_an_order_and_what_is_kept_is_bounded(
+def test_alike_hosts_share_an_order_and_kept_orders_are_bounded(
     b: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for _ in range(3):
@@ -123,7 +123,7 @@ def test_hosts_that_are_alike_share_an_order_and_what_is_kept_is_bounded(
         assert 1 <= len(kept) <= 3
 
 
-# --- against orders made afresh ---------------------------------------------------------------------------------------
+# --- against orders made afresh -------------------------------------------------------------------------------------
 
 TEXTS = (
     "Host.Cores", "JobsLeft", "-JobsDone", "Host.Load * 10 + JobsWaiting", "Tail ? 5 : 1", "Bag.Age", "Now % 7",
@@ -164,7 +164,7 @@ def act(b: Bench, r: random.Random, pilots: list[int], held: list[tuple[int, int
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_an_order_that_was_kept_is_what_it_would_be_if_made_afresh(b: Bench, seed: int) -> None:
+def test_kept_order_equals_a_fresh_one(b: Bench, seed: int) -> None:
     r = random.Random(seed)
     b.do(e.ShareSite(0, "here", ["bob"], [], "ann"))
     pilots = [b.pilot(cores=r.randrange(1, 5), host=f"h{n}", left=r.choice((None, 90_000_000))) for n in range(4)]
@@ -184,7 +184,7 @@ def test_an_order_that_was_kept_is_what_it_would_be_if_made_afresh(b: Bench, see
 
 
 @pytest.mark.parametrize("rank", ["Now % {}", "Bag.Age % {}", "Host.Cores + Now % {}"])
-def test_many_that_speak_of_the_time_are_not_all_evaluated_every_second(b: Bench, made: list[int], rank: str) -> None:
+def test_many_expressions_of_the_time_are_evaluated_once_in_three_seconds(b: Bench, made: list[int], rank: str) -> None:
     """Else it grows with bags × hosts, whatever else happens."""
     many = 3 * host_orders.TIMED_AT_ONCE
     for n in range(many):
@@ -198,7 +198,7 @@ def test_many_that_speak_of_the_time_are_not_all_evaluated_every_second(b: Bench
     assert sum(count >= many for count in counts) == 2, counts
 
 
-def test_the_time_that_is_left_is_never_taken_for_more_than_it_is(b: Bench) -> None:
+def test_time_left_is_never_taken_for_longer_than_it_is(b: Bench) -> None:
     for n in range(2 * host_orders.TIMED_AT_ONCE):
         b.submit(shape(1, expect=1_000), policy={"requirements": f"Host.TimeLeft > 600 && Now > {n}"})
     assert b.take(b.pilot(left=600_500), 1) == []

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from tests.core.conftest import GONE_SILENT, answers, granted, shape
-from tests.core.state.test_copies import DataBench, column, data
+from tests.core.data_bench import DataBench, column, data
 from windfall.core.decide.grant import nearest_data
 from windfall.core.messages import events as e, facts as f
+from windfall.core.messages.facts import DataSelection
 from windfall.core.messages.lifecycle import SUCCEEDED
 
 GAP = 5_000  # between two requests of a host
@@ -62,7 +63,7 @@ def test_a_task_goes_where_its_data_lies() -> None:
     assert granted(bench.ask(a))[0][1] == 2
 
 
-def test_a_remote_one_is_withheld_while_its_host_is_expected() -> None:
+def test_remote_task_is_withheld_while_the_host_of_its_data_is_expected() -> None:
     bench, bag, a, b = prepared()
     assert granted(bench.ask(b))[0][1] == 3
     bench.submit(shape(priority=1))
@@ -76,14 +77,14 @@ def test_a_remote_one_is_withheld_while_its_host_is_expected() -> None:
     assert granted(bench.ask(a))[0][1] == 2
 
 
-def test_without_withholding_it_is_handed_out() -> None:
+def test_remote_task_is_granted_where_withholding_is_off() -> None:
     bench, _, a, b = prepared(withhold=False)
     assert granted(bench.ask(b))[0][1] == 3
     answer = bench.ask(bench.host("c"))
     assert granted(answer)[0][1] == 2 and answer.transfers[0].place == "host here a"
 
 
-def test_a_small_penalty_lets_it_go() -> None:
+def test_remote_task_is_granted_where_the_penalty_of_a_transfer_is_small() -> None:
     """1.36 s to fetch, four seconds until its host comes: fetching is quicker."""
     bench, _, a, b = prepared(penalty=1.0)
     assert granted(bench.ask(b))[0][1] == 3
@@ -91,7 +92,7 @@ def test_a_small_penalty_lets_it_go() -> None:
     assert granted(bench.ask(bench.host("c")))[0][1] == 2
 
 
-def test_nobody_is_waited_for_who_is_gone() -> None:
+def test_withheld_task_is_granted_when_the_expected_pilot_is_gone() -> None:
     bench, _, a, b = prepared()
     assert granted(bench.ask(b))[0][1] == 3
     c = bench.host("c")
@@ -100,7 +101,7 @@ def test_nobody_is_waited_for_who_is_gone() -> None:
     assert granted(answer)[0][1] == 2
 
 
-def test_nobody_is_waited_for_who_is_silent() -> None:
+def test_withheld_task_is_granted_when_the_expected_pilot_is_silent() -> None:
     bench, _, a, b = prepared()
     assert granted(bench.ask(b))[0][1] == 3
     bench.now += GONE_SILENT - 2_000
@@ -109,7 +110,7 @@ def test_nobody_is_waited_for_who_is_silent() -> None:
     assert [task for answer in answers(bench.wait(5_000), c) for _, task in granted(answer)] == [2]
 
 
-def test_who_left_may_come_back_but_not_for_ever() -> None:
+def test_host_whose_pilot_left_is_expected_back_for_20_seconds() -> None:
     bench, _, a, b = prepared()
     assert granted(bench.ask(b))[0][1] == 3
     bench.exchange(a, bye="idle")
@@ -119,7 +120,7 @@ def test_who_left_may_come_back_but_not_for_ever() -> None:
     assert [task for answer in answers(bench.wait(2_000), c) for _, task in granted(answer)] == [2]
 
 
-def test_waiting_makes_the_priority_positive() -> None:
+def test_withheld_task_is_granted_elsewhere_once_it_has_waited_long_enough() -> None:
     """25 × 1.36 s of transfer are 3,400 units, each made up for by one latency in the queue."""
     bench, bag, a, b = prepared(latency=2, unit=10)
     assert granted(bench.ask(b))[0][1] == 3
@@ -132,7 +133,7 @@ def test_waiting_makes_the_priority_positive() -> None:
     assert at - since == 2 * 25 * 1_360 // 10
 
 
-def test_it_does_not_look_in_a_loop() -> None:
+def test_withheld_task_does_not_wake_the_core_in_a_loop() -> None:
     bench, _, a, b = prepared(latency=20, unit=10)
     assert granted(bench.ask(b))[0][1] == 3
     assert bench.exchange(bench.host("c"), want=1, wait=20_000) is None
@@ -145,7 +146,7 @@ def test_it_does_not_look_in_a_loop() -> None:
     assert steps < 10
 
 
-def test_who_waits_is_told_when_its_own_task_becomes_ready() -> None:
+def test_pilot_is_granted_a_task_that_becomes_ready_beside_a_withheld_one() -> None:
     """The class stands on the ready list all the time, because another of its tasks is withheld."""
     bench, _, a, b = prepared()
     assert granted(bench.ask(b))[0][1] == 3
@@ -160,7 +161,7 @@ def test_who_waits_is_told_when_its_own_task_becomes_ready() -> None:
     assert sorted(task for _, task in granted(bench.ask(c))) in ([1], [2])
 
 
-def test_a_parked_pilot_gets_what_lies_on_its_host_before_others() -> None:
+def test_waiting_pilot_gets_a_task_whose_data_lies_on_its_host_before_others() -> None:
     bench, _, a, b = prepared()
     bench.do(e.Pause(0, 2, True))
     c = bench.host("c")
@@ -171,7 +172,7 @@ def test_a_parked_pilot_gets_what_lies_on_its_host_before_others() -> None:
     assert not answers(bench.effects, c)
 
 
-def test_other_bags_are_served_meanwhile() -> None:
+def test_tasks_of_other_bags_are_granted_while_one_is_withheld() -> None:
     bench, _, a, b = prepared()
     assert granted(bench.ask(b))[0][1] == 3
     other = bench.submit()
@@ -179,14 +180,14 @@ def test_other_bags_are_served_meanwhile() -> None:
     assert answer.grants[0][1][0].bag == other
 
 
-def test_only_so_many_candidates_are_looked_at() -> None:
+def test_grant_considers_only_as_many_candidates_as_the_bag_says() -> None:
     bench, _, a, b = prepared(candidates=1)
     assert granted(bench.ask(b)) == []  # task 2 comes first in the queue, and b is not for it
     assert granted(bench.ask(a))[0][1] == 2
     assert granted(bench.ask(b))[0][1] == 3
 
 
-def test_several_slots_take_several() -> None:
+def test_pilot_with_several_slots_is_granted_several_tasks() -> None:
     bench, _, a, b = prepared(withhold=False)
     wide = bench.host("a", cores=4)
     answer = bench.exchange(wide, want=8)
@@ -194,7 +195,7 @@ def test_several_slots_take_several() -> None:
     assert [move.task for move in answer.transfers] == [1]
 
 
-def test_foreign_pilots_are_not_waited_for() -> None:
+def test_pilot_at_the_site_of_another_owner_is_granted_nothing() -> None:
     bench, _, a, b = prepared()
     bench.do(e.AddSite(0, "bobs", "bob", "local"))
     bench.do(e.KnowLink(0, "here", "bobs", 0, 1 << 40))
@@ -203,7 +204,7 @@ def test_foreign_pilots_are_not_waited_for() -> None:
     assert granted(bench.ask(b))[0][1] == 3
 
 
-def test_a_restart_begins_without_expectations() -> None:
+def test_restarted_core_expects_no_host() -> None:
     bench, bag, a, b = prepared()
     assert granted(bench.ask(b))[0][1] == 3
     c = bench.host("c")
@@ -212,7 +213,7 @@ def test_a_restart_begins_without_expectations() -> None:
     assert granted(bench.ask(c))[0][1] == 2
 
 
-def test_bags_without_data_go_by_the_queue(bench: DataBench) -> None:
+def test_bag_without_data_is_granted_in_queue_order(bench: DataBench) -> None:
     event = e.Submit(0, "ann", "bag", "", b"", [f.TargetShape("main", 5, [], 1, 0, 0, 0, 0, 9, 1, False, 3, 0, 0)],
                      False, "data-conscious", False, data_selection=f.DataSelection())
     bench.do(event)
@@ -226,7 +227,7 @@ def test_bags_without_data_go_by_the_queue(bench: DataBench) -> None:
     assert taken == [0, 1, 2, 3, 4]
 
 
-def test_large_inputs_are_waited_for_longer() -> None:
+def test_task_with_a_large_input_is_withheld_longer() -> None:
     small = data(leaves=column("<i8", 1, 1, 0, 0))
     big = data(leaves=column("<i8", 1 << 33, 1 << 33, 0, 0))
     waits = []
@@ -247,7 +248,7 @@ def warm_up_on(bench: DataBench) -> tuple[int, int]:
     return warm(bench)
 
 
-def test_a_batch_goes_as_one_to_where_most_of_it_lies() -> None:
+def test_batch_is_granted_whole_where_most_of_its_data_lies() -> None:
     """Batches of two first and of two second stages; the second ones read what the first have left."""
     bench = DataBench()
     helper = bench.pipelines("data-conscious", data_selection=f.DataSelection())
@@ -271,7 +272,7 @@ def test_a_batch_goes_as_one_to_where_most_of_it_lies() -> None:
     assert [task for _, task in granted(bench.ask(a))] == [4, 5]
 
 
-def test_what_a_request_costs_does_not_depend_on_how_many_tasks_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_request_weighs_as_many_tasks_as_the_bag_has_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = DataBench()
     event = e.Submit(0, "ann", "bag", "", b"", [shape(5_000, expect=9)], False, "data-conscious", False,
                      data_selection=f.DataSelection(candidates=20))
@@ -283,7 +284,7 @@ def test_what_a_request_costs_does_not_depend_on_how_many_tasks_there_are(monkey
     assert weighed[:20] == [[task] for task in range(20)] and len(weighed) <= 40  # once more by the promises
 
 
-def test_hosts_that_are_long_gone_are_forgotten() -> None:
+def test_arrivals_of_hosts_long_gone_are_forgotten() -> None:
     bench, _, a, b = prepared()
     bench.exchange(a, bye="stopped")
     assert ("here", "a") in bench.core.state.arrivals
@@ -291,8 +292,22 @@ def test_hosts_that_are_long_gone_are_forgotten() -> None:
     assert ("here", "a") not in bench.core.state.arrivals and ("here", "b") not in bench.core.state.arrivals
 
 
-def test_the_one_that_asks_is_not_among_those_to_come() -> None:
+def test_outlook_leaves_out_the_host_that_asks() -> None:
     """What lies on its own disk would otherwise seem to cost little later, and older tasks would come first."""
     bench, bag, a, _ = prepared()
     state = bench.core.state
     assert list(nearest_data.outlook(state, bench.now, state.bags[bag], state.pilots[a]).places) == ["host here b"]
+
+
+def test_arrivals_of_a_host_are_forgotten_with_its_pilot(bench: DataBench) -> None:
+    bench.do(
+        e.Submit(
+            0, "ann", "bag", "", b"spec", [shape(9)], False, "data-conscious", False, data_selection=DataSelection()
+        )
+    )
+    pilot = bench.pilot()
+    bench.take(pilot)
+    bench.exchange(pilot, bye="idle")
+    assert bench.core.state.arrivals
+    bench.wait(2 * 86_400_000)
+    assert not bench.core.state.arrivals

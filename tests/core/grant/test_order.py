@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from tests.core.conftest import Bench, shape
-from tests.core.replicas.test_candidates import MEAN, tail
-from windfall.core.decide.grant import order, wake
+from windfall.core.decide.grant import order
 from windfall.core.decide.grant.host_orders import MINUTE, HostOrders
-from windfall.core.expressions import attributes as ads, classads
+from windfall.core.decide.grant.order import looked_at
+from windfall.core.expressions import classads
 from windfall.core.messages import events as e, facts as f
 from windfall.core.read.explain import explain
 
@@ -38,10 +38,10 @@ def set_policy(b: Bench, bag: int, **policy: str) -> Any:
     return b.do(e.SetPolicy(0, bag, policy, "ann"))
 
 
-# --- requirements -------------------------------------------------------------------------------------------------
+# --- requirements ---------------------------------------------------------------------------------------------------
 
 
-def test_only_hosts_that_match_get_tasks(b: Bench) -> None:
+def test_tasks_are_granted_to_matching_hosts_only(b: Bench) -> None:
     bag = b.submit(shape(5), policy={"requirements": 'Host.Memory >= 8000 && regexp("^big", Host.Name)'})
     small, large = b.pilot(memory=4 * GB, host="small"), b.pilot(memory=16 * GB, host="big1")
     assert bag_of(b, small) == []
@@ -58,20 +58,20 @@ def test_only_hosts_that_match_get_tasks(b: Bench) -> None:
     ("(undefined)", "(undefined) is undefined"),
     ("Tail", "Tail is false: Bag.Tail is false"),
 ])  # fmt: skip
-def test_what_is_not_true_never_matches_and_is_explained(b: Bench, text: str, says: str) -> None:
+def test_requirements_that_are_not_true_never_match_and_are_explained(b: Bench, text: str, says: str) -> None:
     bag = b.submit(shape(2), policy={"requirements": text})
     assert bag_of(b, b.pilot()) == []
     assert clauses(b, bag)["requirements"] == (False, says)
     assert says in b.explain(bag)
 
 
-def test_a_bag_that_nobody_matches_keeps_nobody_from_the_next(b: Bench) -> None:
+def test_bag_that_no_host_matches_keeps_no_host_from_the_next(b: Bench) -> None:
     b.submit(shape(2), policy={"requirements": "Host.Memory > 1000000"})
     other = b.submit(shape(2))
     assert bag_of(b, b.pilot(cores=4), 4) == [other, other]
 
 
-def test_what_was_learnt_is_published_once_a_minute(b: Bench) -> None:
+def test_learnt_attributes_of_a_host_are_published_once_a_minute(b: Bench) -> None:
     good = "Host.ErrorRate is undefined || Host.ErrorRate < 0.4"
     bag = b.submit(shape(50, retries=10), policy={"requirements": good})
     pilot = b.pilot()
@@ -84,75 +84,10 @@ def test_what_was_learnt_is_published_once_a_minute(b: Bench) -> None:
     assert "Host.ErrorRate is 0.5" in b.explain(bag)
 
 
-def test_jobs_today_begin_anew_at_midnight(b: Bench) -> None:
-    b.now = 10 * ads.DAY + 5
-    b.submit(shape(9))
-    pilot = b.pilot()
-    for _ in range(3):
-        (attempt, _), = b.take(pilot, 1)
-        b.report(pilot, attempt)
-    state = b.core.state
-    assert ads.host_ad(state, state.pilots[pilot], b.now)["Host.JobsToday"] == 3
-    assert ads.host_ad(state, state.pilots[pilot], 11 * ads.DAY)["Host.JobsToday"] == 0
-    assert ads.host_ad(state, state.pilots[pilot], b.now)["Host.LastSuccess"] == b.now // 1000
+# --- rank -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("together", [1, 5, 20])
-def test_host_speed_is_learnt_from_reports_of_any_size(b: Bench, together: int) -> None:
-    b.submit(shape(400))
-    quick, slow = b.pilot(cores=together, host="quick"), b.pilot(cores=together, host="slow")
-    state = b.core.state
-    for _ in range(8):
-        for pilot, wall in ((quick, 1_000), (slow, 3_000)):
-            held = b.take(pilot, together)
-            b.exchange(pilot, reports=[e.Report(attempt, wall=wall) for attempt, _ in held])
-    speeds = [ads.host_ad(state, state.pilots[pilot], b.now)["Host.Speed"] for pilot in (quick, slow)]
-    assert speeds[0] > 1.2 > 1 > speeds[1]
-
-
-def test_how_fast_a_host_is_shows_in_tasks_that_others_did_too(b: Bench) -> None:
-    b.submit(shape(60), policy={"rank": "Host.Speed"})
-    quick, slow = b.pilot(host="quick"), b.pilot(host="slow")
-    state = b.core.state
-    assert ads.host_ad(state, state.pilots[quick], b.now)["Host.Speed"] == 1.0
-    for _ in range(25):
-        for pilot, wall in ((quick, 1_000), (slow, 3_000)):
-            b.report(pilot, b.take(pilot, 1)[0][0], wall=wall)
-    speeds = [ads.host_ad(state, state.pilots[pilot], b.now)["Host.Speed"] for pilot in (quick, slow)]
-    assert speeds[0] > 1.5 > 1 > speeds[1] > 0.4
-    b.restart()
-
-
-def test_every_attribute_of_the_vocabulary_can_be_read(b: Bench) -> None:
-    bag = b.submit(shape(2))
-    state, pilot = b.core.state, b.core.state.pilots[b.pilot()]
-    subject = ads.Subject(state, b.now, state.bags[bag], state.sites["here"], state.classes[1], pilot)
-    unknown = {"Host.TimeLeft", "Host.ErrorRate", "Host.Turnaround", "Host.LastSuccess", "Task.Expect",
-               "Bag.BudgetLeft"}
-    from windfall.model.policies import attributes
-
-    for scope, table in attributes.ADS.items():
-        for each in table:
-            path = f"{scope}.{each.name}"
-            value = ads.value_now(subject, path)
-            assert (value is None) == (path in unknown), path
-            kinds = {attributes.NUMBER: (int, float), attributes.TEXT: (str,), attributes.TRUTH: (bool,)}[each.type]
-            assert value is None or type(value) in kinds, path
-            assert (path in ads.LASTING) + (path in ads.LEARNT) + (path in attributes.FRESH) == 1, path
-
-
-def test_replicas_go_where_they_match_too(b: Bench) -> None:
-    bag, _, _ = tail(b, policy={"requirements": 'Host.Name != "bad"'})
-    bad, good = b.pilot(host="bad"), b.pilot(host="good")
-    b.wait(2 * MEAN)
-    assert bag_of(b, bad) == []
-    assert bag_of(b, good) == [bag]
-
-
-# --- rank ---------------------------------------------------------------------------------------------------------
-
-
-def test_the_highest_rank_wins_and_it_may_depend_on_the_host(b: Bench) -> None:
+def test_highest_rank_goes_first_and_may_depend_on_the_host(b: Bench) -> None:
     plain = b.submit(shape(3))
     mine = b.submit(shape(3), policy={"rank": 'Host.Name == "mine" ? 5 : -1'})
     low = b.submit(shape(3), policy={"rank": "-Task.Cores / 2.0"})
@@ -181,14 +116,14 @@ def test_fifty_bags_start_in_the_order_of_their_rank(b: Bench) -> None:
     assert taken == [bags[n] for n in by_rank for _ in range(4)][:20]
 
 
-def test_rank_moves_ones_own_bags_among_their_own_places(b: Bench) -> None:
+def test_rank_orders_the_bags_of_one_owner_within_his_share(b: Bench) -> None:
     b.step(e.AddSite(0, "here", "ann", "local", ["bob"]))
     first, his, second = b.submit(shape(1)), b.submit(shape(1), owner="bob"), b.submit(shape(1), policy={"rank": "9"})
     greedy = b.submit(shape(1), owner="bob", policy={"rank": "1000000"})
     assert bag_of(b, b.pilot(cores=4), 4) == [second, first, greedy, his], "to each his half, in his own order"
 
 
-# --- sites --------------------------------------------------------------------------------------------------------
+# --- sites ----------------------------------------------------------------------------------------------------------
 
 
 def test_sites_that_do_not_match_get_neither_tasks_nor_pilots(b: Bench) -> None:
@@ -208,10 +143,10 @@ def test_sites_that_do_not_match_get_neither_tasks_nor_pilots(b: Bench) -> None:
     assert sites["slow"].open > 0
 
 
-# --- live changes -------------------------------------------------------------------------------------------------
+# --- live changes ---------------------------------------------------------------------------------------------------
 
 
-def test_a_changed_policy_is_obeyed_at_once(b: Bench) -> None:
+def test_changed_policy_is_obeyed_at_once(b: Bench) -> None:
     bag = b.submit(shape(9), policy={"requirements": "Host.Cores > 2"})
     waiting, busy = b.pilot(), b.pilot()
     assert b.exchange(waiting, want=1, wait=20_000) is None
@@ -225,7 +160,7 @@ def test_a_changed_policy_is_obeyed_at_once(b: Bench) -> None:
     assert bag_of(b, busy) == [bag]
 
 
-def test_rank_changed_while_it_runs(b: Bench) -> None:
+def test_changed_rank_orders_the_next_grant(b: Bench) -> None:
     first, second = b.submit(shape(9)), b.submit(shape(9))
     pilots = [b.pilot(host=f"h{n}") for n in range(3)]
     assert bag_of(b, pilots[0]) == [first]
@@ -235,7 +170,7 @@ def test_rank_changed_while_it_runs(b: Bench) -> None:
     assert bag_of(b, pilots[2]) == [first]
 
 
-def test_a_policy_that_no_host_matches_says_so(b: Bench) -> None:
+def test_policy_change_tells_how_many_hosts_match(b: Bench) -> None:
     bag = b.submit(shape(9))
     assert set_policy(b, bag, requirements="Host.Gpus > 0").value == 0
     b.pilot(), b.pilot(gpus=1)
@@ -247,7 +182,7 @@ def test_a_policy_that_no_host_matches_says_so(b: Bench) -> None:
     assert (match, known, why) == (0, 2, "host: Host.Gpus > 1 is false: Host.Gpus is 0")
 
 
-def test_where_no_host_is_there_yet_the_sites_are_asked(b: Bench) -> None:
+def test_prospects_name_the_sites_while_no_host_is_known(b: Bench) -> None:
     bag = b.submit(shape(9), policy={"sites": 'Site.Name == "hear"', "requirements": "Host.Cores > 99"})
 
     def said() -> tuple[int, int, str]:
@@ -268,7 +203,7 @@ def test_where_no_host_is_there_yet_the_sites_are_asked(b: Bench) -> None:
     ({"replicate": "twice"}, "replicate, column 1: there is no attribute 'twice'"),
     ({"rank": "1+" * 3_000 + "1"}, "rank, an expression of 6,001 bytes"),
 ])  # fmt: skip
-def test_bad_ones_are_refused_and_change_nothing(b: Bench, policy: dict[str, str], says: str) -> None:
+def test_bad_expression_is_refused_and_changes_nothing(b: Bench, policy: dict[str, str], says: str) -> None:
     bag = b.submit(shape(1))
     refused = b.do(e.SetPolicy(0, bag, policy))
     assert refused.error in ("bad-input", "too-large") and refused.message.startswith(says) and refused.hint
@@ -278,21 +213,21 @@ def test_bad_ones_are_refused_and_change_nothing(b: Bench, policy: dict[str, str
     assert len(b.core.state.bags) == 1
 
 
-def test_without_the_library_bags_with_expressions_are_refused(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bag_with_expressions_is_refused_where_classad2_is_missing(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(order, "available", lambda: False)
     event = e.Submit(0, "ann", "bag", "", b"spec", [shape(1)], False, "fcfs", False, policy={"rank": "1"})
     assert "no classad2" in b.do(event).message
 
 
 @pytest.mark.parametrize("text", ["Host.Fingers > 3", "(" * 99 + "1"])
-def test_what_an_older_journal_has_and_nobody_can_read_any_more_matches_nothing(b: Bench, text: str) -> None:
+def test_unreadable_expression_of_an_older_journal_matches_nothing(b: Bench, text: str) -> None:
     bag, other = b.submit(shape(2), policy={"rank": "7"}), b.submit(shape(2))
     b.core.turn.emit(f.PolicySet(b.now, bag, {"requirements": text, "rank": text}))
     assert bag_of(b, b.pilot(cores=4), 4) == [other, other]
     assert "cannot be evaluated here" in clauses(b, bag)["requirements"][1]
 
 
-def test_a_server_that_has_lost_the_library_comes_back(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_restarts_where_classad2_is_missing(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bag = b.submit(shape(2), policy={"requirements": "Host.Cores > 0 && 17 > 4"})
     monkeypatch.setitem(sys.modules, "classad2", None)
     monkeypatch.setattr(classads, "_programs", {})
@@ -301,38 +236,10 @@ def test_a_server_that_has_lost_the_library_comes_back(b: Bench, monkeypatch: py
     assert "need HTCondor's classad2, which is not installed here" in b.explain(bag)
 
 
-# --- tails --------------------------------------------------------------------------------------------------------
+# --- tails ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_tail_begins_when_fewer_wait_than_run_and_stays(b: Bench) -> None:
-    bag = b.submit(shape(5, retries=9), policy={"rank": "0"})
-    state = b.core.state.bags[bag]
-    pilots = [b.pilot() for _ in range(5)]
-    seen = []
-    held = []
-    for pilot in pilots:
-        seen.append(state.in_tail)
-        held += [(pilot, attempt) for attempt, _ in b.take(pilot, 1)]
-    assert seen == [False, False, False, True, True]
-    for pilot, attempt in held[:4]:
-        b.report(pilot, attempt, "failed")
-    assert state.in_tail  # four wait, one runs: it is still the last round
-    b.report(held[4][0], held[4][1])
-    assert state.in_tail
-
-
-def test_more_work_ends_the_tail(b: Bench) -> None:
-    bag = b.submit(shape(2), open=True, policy={"rank": "0"})
-    state = b.core.state.bags[bag]
-    b.take(b.pilot(cores=2), 2)
-    assert not state.in_tail  # more may come
-    b.do(e.Close(0, bag))
-    assert state.in_tail
-    b.do(e.Append(0, "ann", bag, 0, 10, "", b"source", extends=True, seen=0))
-    assert not state.in_tail
-
-
-def test_a_policy_for_the_tail(b: Bench) -> None:
+def test_requirements_may_hold_in_the_tail_only(b: Bench) -> None:
     """The paper's B5: anywhere, but in the tail only where it is safe."""
     bag = b.submit(shape(3, retries=9), policy={"requirements": 'Tail ? Host.Name == "safe" : true'})
     rough, safe = b.pilot(cores=2, host="rough"), b.pilot(cores=2, host="safe")
@@ -345,10 +252,10 @@ def test_a_policy_for_the_tail(b: Bench) -> None:
     assert bag_of(b, safe, 2) == [bag, bag]
 
 
-# --- what it costs ------------------------------------------------------------------------------------------------
+# --- what it costs --------------------------------------------------------------------------------------------------
 
 
-def test_bags_without_expressions_pay_nothing(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bags_without_expressions_need_no_order_per_host(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: object) -> None:
         raise AssertionError("nobody has an expression")
 
@@ -361,7 +268,7 @@ def test_bags_without_expressions_pay_nothing(b: Bench, monkeypatch: pytest.Monk
     assert bag_of(b, b.pilot(), 5)
 
 
-def test_a_class_of_pilots_that_nothing_fits_is_still_turned_away_at_once(b: Bench) -> None:
+def test_pilot_class_that_nothing_fits_is_turned_away_although_bags_have_expressions(b: Bench) -> None:
     b.submit(shape(9, cores=8), policy={"rank": "Host.Cores", "requirements": 'Host.Name != "odd"'})
     plain, odd = b.pilot(host="plain"), b.pilot(host="odd")
     state = b.core.state
@@ -371,20 +278,7 @@ def test_a_class_of_pilots_that_nothing_fits_is_still_turned_away_at_once(b: Ben
     assert state.pilot_classes[state.pilots[plain].cls].no_match_at_version == state.version
 
 
-def test_many_who_wait_in_vain_are_looked_at_in_part_and_ask_again(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wake, "MOST_IN_VAIN", 3)
-    bag = b.submit(shape(9), policy={"requirements": 'Bag.Age >= 0 && Host.Name == "last"'})
-    pilots = [b.pilot(host=f"h{number}") for number in range(5)] + [b.pilot(host="last")]
-    set_policy(b, bag, requirements='Bag.Age >= 0 && Host.Name == "nobody"')
-    for pilot in pilots:
-        assert b.exchange(pilot, want=1, wait=20_000) is None
-    set_policy(b, bag, requirements='Bag.Age >= 0 && Host.Name == "last"')
-    assert b.core.state.pilots[pilots[-1]].attempts_held == 0
-    set_policy(b, bag, requirements='Host.Name == "last"')  # nothing that changes by itself: all are looked at
-    assert b.core.state.pilots[pilots[-1]].attempts_held == 1
-
-
-def test_what_depends_on_the_moment_follows_it(b: Bench) -> None:
+def test_requirements_on_the_moment_are_evaluated_at_every_request(b: Bench) -> None:
     bag = b.submit(shape(9), policy={"requirements": "Bag.Age >= 60 && Host.Running < 2"})
     pilot = b.pilot(cores=8)
     assert bag_of(b, pilot) == []
@@ -394,17 +288,7 @@ def test_what_depends_on_the_moment_follows_it(b: Bench) -> None:
     assert bag_of(b, pilot, 1) == []
 
 
-def test_nothing_is_recalled_for_those_who_do_not_match(b: Bench) -> None:
-    b.submit(shape(2), policy={"requirements": 'Host.Name == "rich"'})
-    rich, poor, able = b.pilot(host="rich"), b.pilot(host="poor"), b.pilot(host="rich")
-    assert len(b.take(rich)) == 2 and b.core.state.overloaded_pilots
-    b.exchange(poor, want=1, wait=20_000)
-    assert not b.core.state.pilots[rich].recalling
-    b.exchange(able, want=1, wait=20_000)
-    assert b.core.state.pilots[rich].recalling
-
-
-def test_ads_of_pilots_that_are_gone_are_forgotten(b: Bench) -> None:
+def test_ads_of_gone_pilots_are_forgotten(b: Bench) -> None:
     b.submit(shape(4), policy={"rank": "Host.Cores"})
     pilot = b.pilot()
     held = b.take(pilot)
@@ -413,7 +297,7 @@ def test_ads_of_pilots_that_are_gone_are_forgotten(b: Bench) -> None:
     assert not b.core.turn.grants.orders._ads
 
 
-# --- recovery -----------------------------------------------------------------------------------------------------
+# --- recovery -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("with_snapshot", [False, True])
@@ -440,7 +324,7 @@ def test_policies_survive_a_restart(b: Bench, with_snapshot: bool) -> None:
     ({"replicate": "Task.NumberOfReplicas < 3"}, "replicate: tasks with external"),
     ({"attempt-deadline": "60"}, "attempt-deadline: tasks with external"),
 ])  # fmt: skip
-def test_nobody_is_left_to_wait_for_what_effects_forbid(b: Bench, policy: dict[str, str], says: str) -> None:
+def test_policy_that_external_effects_forbid_is_refused(b: Bench, policy: dict[str, str], says: str) -> None:
     bag = b.submit(shape(9), external=True)
     refused = b.do(e.SetPolicy(0, bag, policy))
     assert refused.error == "bad-input" and refused.message.startswith(says) and refused.hint
@@ -448,7 +332,7 @@ def test_nobody_is_left_to_wait_for_what_effects_forbid(b: Bench, policy: dict[s
     set_policy(b, bag, replicate="none", rank="1")
 
 
-def test_what_an_older_version_took_and_nobody_can_read_harms_nobody(b: Bench) -> None:
+def test_unreadable_expression_of_a_snapshot_keeps_no_other_bag_waiting(b: Bench) -> None:
     bad, good = b.submit(shape(2)), b.submit(shape(2))
     b.core.turn.emit(f.PolicySet(b.now, bad, {"requirements": "member(Host.Cores, {1,})", "rank": "08"}, "ann"))
     b.restart(b.snapshot())
@@ -457,14 +341,14 @@ def test_what_an_older_version_took_and_nobody_can_read_harms_nobody(b: Bench) -
 
 
 @pytest.mark.parametrize("text", ["15" + " " * 1_000 + "%", "15" + "\u2003" * 70 + "%"], ids=["blanks", "wide ones"])
-def test_blanks_are_not_kept_by_the_megabyte(b: Bench, text: str) -> None:
+def test_setting_padded_with_blanks_is_refused_in_a_short_message(b: Bench, text: str) -> None:
     bag = b.submit(shape(9))
     refused = b.do(e.SetPolicy(0, bag, {"replicas-share": text}))
     assert refused.error == "bad-input" and len(refused.message) < 300 and not b.core.state.bags[bag].policy
     set_policy(b, bag, **{"replicas-share": "15 %"})
 
 
-def test_nobody_evaluates_for_owners_whom_a_host_does_not_serve(b: Bench) -> None:
+def test_expressions_are_evaluated_only_for_owners_that_the_host_serves(b: Bench) -> None:
     text = "Host.Cores + Bag.JobsLeft > 1 && Now > 4"
     his = b.submit(shape(2), owner="bob", policy={"requirements": text})
     ours = b.submit(shape(2), policy={"requirements": "Host.Cores > 0"})
@@ -475,33 +359,13 @@ def test_nobody_evaluates_for_owners_whom_a_host_does_not_serve(b: Bench) -> Non
     assert bag_of(b, b.pilot(cores=4, site="bobs"), 4) == [his, his] and known
 
 
-def test_how_many_a_host_may_have_says_nothing_of_batches(b: Bench) -> None:
+def test_per_host_is_refused_for_batches(b: Bench) -> None:
     bag = b.submit(shape(9, batch=3))
     refused = b.do(e.SetPolicy(0, bag, {"per-host": "2"}))
     assert (refused.error, refused.message) == ("bad-input", "per-host and batch exclude each other")
 
 
-def test_how_many_bags_there_are_is_known_whatever_became_of_them(b: Bench) -> None:
-    def known() -> object:
-        bag = b.core.state.bags[last]
-        return ads.value_now(ads.Subject(b.core.state, b.now, bag, b.core.state.sites["here"]), "Queue.Bags")
-
-    first, last = b.submit(shape(1)), b.submit(shape(1))
-    assert known() == 2
-    b.do(e.Cancel(0, first, None))
-    assert known() == 1
-    b.restart(b.snapshot())
-    assert known() == 1
-    b.do(e.Retry(0, first, None))
-    assert known() == 2
-    b.restart()
-    assert known() == 2
-    b.do(e.Cancel(0, first, None))
-    b.do(e.Remove(0, first))
-    assert known() == 1
-
-
-def test_what_ranks_lower_does_not_overtake_what_waits_for_room(b: Bench) -> None:
+def test_lower_ranked_bag_does_not_overtake_a_wide_task_that_waits_for_room(b: Bench) -> None:
     """That it waits is right, whatever stands first on a list that nobody sees."""
     narrow = b.submit(shape(5, expect=600_000))
     pilot = b.pilot(cores=2)
@@ -512,3 +376,10 @@ def test_what_ranks_lower_does_not_overtake_what_waits_for_room(b: Bench) -> Non
     assert (b.tasks(narrow), b.tasks(wide)) == ("arrrr", "r")
     b.report(pilot, attempt)
     assert b.tasks(wide) == "a"
+
+
+def test_prospects_look_at_fewer_hosts_for_longer_expressions() -> None:
+    b = Bench()
+    short = b.submit(shape(1), policy={"requirements": "Host.Cores > 0"})
+    long = b.submit(shape(1), policy={"requirements": " + ".join(["Host.Cores"] * 150) + " > 0"})
+    assert looked_at(b.core.state.bags[short]) == 1_000 and 25 <= looked_at(b.core.state.bags[long]) < 150

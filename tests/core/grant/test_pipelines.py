@@ -34,7 +34,7 @@ def test_stages_go_together_and_take_one_slot(bench: Bench) -> None:
     assert bench.tasks(bag) == "aaraawaaw"
 
 
-def test_a_success_lets_the_next_go_on_where_it_is(bench: Bench) -> None:
+def test_next_stage_goes_on_at_its_pilot_after_a_success(bench: Bench) -> None:
     bag = bench.submit(*stages(1))
     pilot = bench.pilot()
     (first, _), (second, _) = bench.take(pilot)
@@ -45,7 +45,7 @@ def test_a_success_lets_the_next_go_on_where_it_is(bench: Bench) -> None:
     assert bench.tasks(bag) == "ss" and bench.core.state.bags[bag].ended
 
 
-def test_both_in_one_report(bench: Bench) -> None:
+def test_second_stage_that_fails_in_the_report_of_the_firsts_success_is_ready_again(bench: Bench) -> None:
     bag = bench.submit(*stages(1))
     pilot = bench.pilot()
     (first, _), (second, _) = bench.take(pilot)
@@ -53,7 +53,7 @@ def test_both_in_one_report(bench: Bench) -> None:
     assert bench.tasks(bag) == "sr"  # its prerequisite is done, so it does not wait
 
 
-def test_after_a_failure_the_rest_waits_again(bench: Bench) -> None:
+def test_later_stages_wait_again_after_a_failure(bench: Bench) -> None:
     bag = bench.submit(*stages(1, 3))
     pilot = bench.pilot()
     (first, _), (second, _), (third, _) = bench.take(pilot)
@@ -64,7 +64,7 @@ def test_after_a_failure_the_rest_waits_again(bench: Bench) -> None:
     assert [g.tasks for g in groups(bench.exchange(bench.pilot(), want=10))] == [[0], [1], [2]]
 
 
-def test_a_failure_for_good_cancels_what_is_behind(bench: Bench) -> None:
+def test_failure_without_retries_cancels_the_later_stages(bench: Bench) -> None:
     bag = bench.submit(*stages(1, 3, retries=0))
     pilot = bench.pilot()
     (first, _), (second, _), _ = bench.take(pilot)
@@ -73,7 +73,7 @@ def test_a_failure_for_good_cancels_what_is_behind(bench: Bench) -> None:
     assert told is not None and second in told.cancel
 
 
-def test_a_stage_that_failed_by_itself_goes_by_itself(bench: Bench) -> None:
+def test_stage_that_failed_is_granted_without_the_stage_that_succeeded(bench: Bench) -> None:
     bag = bench.submit(*stages(1))
     pilot = bench.pilot()
     (first, _), (second, _) = bench.take(pilot)
@@ -84,7 +84,7 @@ def test_a_stage_that_failed_by_itself_goes_by_itself(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("done", [False, True])
-def test_a_lost_pilot_puts_them_back_as_their_prerequisites_say(bench: Bench, done: bool) -> None:
+def test_stages_of_a_lost_pilot_are_ready_or_waiting_as_their_prerequisites_say(bench: Bench, done: bool) -> None:
     bag = bench.submit(*stages(1))
     pilot = bench.pilot()
     (first, _), _ = bench.take(pilot)
@@ -95,7 +95,7 @@ def test_a_lost_pilot_puts_them_back_as_their_prerequisites_say(bench: Bench, do
     assert [g.tasks for g in groups(bench.exchange(bench.pilot(), want=10))] == ([[1]] if done else [[0], [1]])
 
 
-def test_what_did_not_run_is_no_suspect(bench: Bench) -> None:
+def test_pilot_death_is_charged_to_the_running_stage_only(bench: Bench) -> None:
     bag = bench.submit(*stages(1))
     pilot = bench.pilot()
     bench.take(pilot)
@@ -135,7 +135,7 @@ def test_a_stage_that_does_not_fit_is_not_taken_along(bench: Bench) -> None:
     assert [task for _, task in bench.take(bench.pilot(cores=4))] == [1]
 
 
-def test_pausing_takes_back_what_has_not_begun(bench: Bench) -> None:
+def test_pausing_a_bag_recalls_the_stage_that_has_not_started(bench: Bench) -> None:
     bag = bench.submit(*stages(1))
     pilot = bench.pilot()
     (first, _), (second, _) = bench.take(pilot)
@@ -147,7 +147,7 @@ def test_pausing_takes_back_what_has_not_begun(bench: Bench) -> None:
     assert bench.tasks(bag) == "aw"
 
 
-def test_everything_survives_a_restart(bench: Bench) -> None:
+def test_granted_pipelines_survive_a_restart(bench: Bench) -> None:
     bag = bench.submit(*stages(3))
     pilot = bench.pilot(cores=2)
     held = bench.take(pilot)
@@ -164,7 +164,7 @@ def test_everything_survives_a_restart(bench: Bench) -> None:
     [shape(2), shape(2, previous_stage=0), shape(2, previous_stage=0)],
     [shape(2, batch=2), shape(2, previous_stage=0, batch=3)],
 ])  # fmt: skip
-def test_what_is_no_pipeline_is_refused(bench: Bench, targets: list[f.TargetShape]) -> None:
+def test_targets_that_form_no_pipeline_are_refused(bench: Bench, targets: list[f.TargetShape]) -> None:
     event = e.Submit(0, "ann", "bag", "", b"", targets, False, "fcfs", False)
     assert isinstance(bench.do(event), x.Refuse)
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.core.conftest import Bench, shape
+from tests.core import conftest
+from tests.core.conftest import HOUR, PATIENT, Bench, answers, granted, shape
 from windfall.core.decide.grant import wake
-from windfall.core.messages import events as e
+from windfall.core.messages import effects as x, events as e
 
 ONE_HOST = 'Host.Name == "able" && Bag.Age >= 0'
 
@@ -66,6 +67,10 @@ def waits(b: Bench, host: str) -> int:
     return pilot
 
 
+def is_waiting(b: Bench, pilot: int) -> bool:
+    return b.core.state.pilots[pilot].waiting_request is not None
+
+
 def stir(b: Bench, bag: int) -> None:
     """Something happens for which all who wait may be asked again."""
     policy = b.core.state.bags[bag].policy
@@ -74,7 +79,7 @@ def stir(b: Bench, bag: int) -> None:
 
 
 @pytest.mark.parametrize("make", [one_replica, one_overdue, one_choosy])
-def test_the_last_in_line_has_its_turn(b: Bench, monkeypatch: pytest.MonkeyPatch, make: Any) -> None:
+def test_last_waiting_pilot_has_its_turn_in_three_rounds(b: Bench, monkeypatch: pytest.MonkeyPatch, make: Any) -> None:
     """Five before it cannot take what there is, for their host has it already, or may not; three are asked at
     a time."""
     monkeypatch.setattr(wake, "MOST_IN_VAIN", 3)
@@ -91,7 +96,7 @@ def test_the_last_in_line_has_its_turn(b: Bench, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("make", [one_replica, one_overdue, one_choosy])
 @pytest.mark.parametrize("seed", range(4))
-def test_nobody_is_asked_twice_before_everybody_was_asked_once(
+def test_waiting_pilots_are_asked_equally_often(
     b: Bench, monkeypatch: pytest.MonkeyPatch, asked: list[int], make: Any, seed: int
 ) -> None:
     """Whoever waits all the time, while others come and go."""
@@ -114,7 +119,7 @@ def test_nobody_is_asked_twice_before_everybody_was_asked_once(
     assert min(times.values()) > 5, "they were, many times"
 
 
-def test_who_is_given_something_was_first_in_line(b: Bench) -> None:
+def test_pilot_that_has_waited_longest_is_granted_first(b: Bench) -> None:
     """Where everybody could take it: first come, first served."""
     pilots = [waits(b, f"h{number}") for number in range(6)]
     bag = b.submit(shape(0), open=True)
@@ -125,24 +130,12 @@ def test_who_is_given_something_was_first_in_line(b: Bench) -> None:
 
 
 @pytest.mark.parametrize("make", [one_replica, one_overdue, one_choosy])
-def test_who_asked_while_the_bag_was_paused_is_given_something_when_it_goes_on(b: Bench, make: Any) -> None:
+def test_waiting_pilot_is_granted_a_task_when_a_paused_bag_goes_on(b: Bench, make: Any) -> None:
     bag = make(b)
     b.do(e.Pause(0, bag, True))
     able = waits(b, "able")
     b.do(e.Pause(0, bag, False))
     assert b.core.state.pilots[able].attempts_held == 1
-
-
-@pytest.mark.parametrize(("policy", "limit"), [({"per-host": 'Host.Name == "rich" ? 100 : 0'}, 0), ({}, 3_600_000)])
-def test_nothing_is_asked_back_for_who_could_not_have_it(policy: dict[str, str], limit: int) -> None:
-    b = Bench(lease=3_600_000, silence=36_000_000)
-    b.submit(shape(4, limit=limit), policy=policy)
-    rich, poor = b.pilot(cores=2, host="rich"), b.pilot(cores=2, host="poor")
-    held = b.take(rich)
-    assert len(held) == 4
-    b.exchange(rich, started=[attempt for attempt, _ in held[:2]])
-    b.exchange(poor, want=2, wait=20_000, left=60_000)
-    assert not b.exchange(rich).recall
 
 
 def beside_what_nobody_may_have(b: Bench, many: int) -> tuple[list[int], list[tuple[int, int]]]:
@@ -154,7 +147,7 @@ def beside_what_nobody_may_have(b: Bench, many: int) -> tuple[list[int], list[tu
     return [waits(b, f"h{number % 7}") for number in range(many)], held
 
 
-def test_what_starts_has_nobody_look_at_what_is_ready_again(b: Bench, asked: list[int]) -> None:
+def test_started_tasks_make_the_core_ask_no_waiting_pilot(b: Bench, asked: list[int]) -> None:
     _, held = beside_what_nobody_may_have(b, 100)
     asked.clear()
     for pilot, attempt in held:
@@ -166,7 +159,7 @@ def test_what_starts_has_nobody_look_at_what_is_ready_again(b: Bench, asked: lis
     )
 
 
-def test_one_is_asked_for_all_that_are_alike(b: Bench, asked: list[int]) -> None:
+def test_single_waiting_pilot_per_host_is_asked_for_all_alike(b: Bench, asked: list[int]) -> None:
     """Seven hosts, and so seven to ask, however many pilots wait there: before somebody has what came back, and when
     it is gone."""
     waiting, held = beside_what_nobody_may_have(b, 100)
@@ -178,3 +171,181 @@ def test_one_is_asked_for_all_that_are_alike(b: Bench, asked: list[int]) -> None
     able = waits(b, "nowhere")
     b.submit(shape(1), policy={"requirements": 'Host.Name == "nowhere"'})
     assert b.core.state.pilots[able].attempts_held == 1, "it is not like them"
+
+
+@pytest.mark.parametrize("how", ["taken", "ended", "cancelled"])
+def test_pilot_waiting_behind_an_overdue_task_is_woken_when_that_is_gone(how: str) -> None:
+    from windfall.core.messages import events as e
+
+    b = Bench()
+    high = b.submit(shape(1, cores=2, expect=600_000), policy={"rank": "2", "attempt-deadline": "60"})
+    first, second, third = (b.pilot(cores=2, host=host) for host in "abc")
+    ((held, _),) = b.take(first, 1)
+    b.exchange(first, started=[held])
+    low = b.submit(shape(2), policy={"rank": "1"})
+    b.exchange(second, started=[b.take(second, 1)[0][0]])
+    b.wait(61_000)
+    assert b.exchange(second, want=1, wait=20_000) is None, "the overdue one needs both its cores, and comes first"
+    if how == "taken":
+        assert b.take(third, 1, wait=0)[0][1] == 0
+    elif how == "ended":
+        b.report(first, held, wall=60_000)
+    else:
+        b.step(e.Cancel(0, high, None))
+    assert b.tasks(low) == "aa" and not is_waiting(b, second)
+
+
+def test_pilot_with_time_left_is_asked_when_its_host_has_room() -> None:
+    b = Bench()
+    busy, brief, able = (b.pilot(host="h") for _ in range(3))
+    bag = b.submit(shape(2, limit=600_000), policy={"per-host": "1"})
+    ((held, _),) = b.take(busy, 1)
+    b.exchange(busy, started=[held])
+    assert b.exchange(brief, want=1, wait=20_000, left=100_000) is None
+    assert b.exchange(able, want=1, wait=20_000, left=9_000_000) is None
+    b.report(busy, held, wall=1_000)
+    assert b.tasks(bag) == "sa" and not is_waiting(b, able)
+
+
+def test_pilots_not_asked_yet_are_asked_at_the_next_start() -> None:
+    """64 are asked at a time where expressions speak of the moment."""
+    b = Bench(park=HOUR, lease=10 * HOUR, silence=20 * HOUR)
+    b.submit(shape(8, expect=600_000), replicate="tail-safe")
+    big = b.pilot(cores=8, host="big")
+    held = [attempt for attempt, _ in b.take(big, 8)]
+    for number in range(200):
+        b.exchange(b.pilot(host=f"h{number}"), want=1, wait=HOUR)
+    bag = b.submit(shape(1), policy={"requirements": 'Host.Running == 0 && Host.Name == "h150"'})
+    for attempt in held:
+        b.exchange(big, started=[attempt])
+    assert b.task(bag) == "active"
+
+
+def test_waiting_pilot_is_judged_by_the_present_attributes_of_its_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by an ad of more than a minute ago."""
+    monkeypatch.setattr(conftest, "check_all", lambda core, witness: [])
+    b = Bench(park=HOUR, lease=10 * HOUR, silence=20 * HOUR)
+    bag = b.submit(shape(3), policy={"requirements": "Host.Attempts > 0"})
+    b.submit(shape(2), policy={"requirements": "Host.Cores == 2"})
+    bad, good, other = b.pilot(host="bad"), b.pilot(host="good"), b.pilot(host="good", cores=2)
+    for pilot in (bad, good):
+        assert b.exchange(pilot, want=1, wait=HOUR) is None
+    b.report(other, b.take(other, 1)[0][0], wall=1_000)
+    b.wait(70_000)
+    b.submit(shape(1), policy={"requirements": "Host.Cores == 99"})
+    assert b.tasks(bag) == "arr" and not is_waiting(b, good)
+
+
+def test_room_on_a_host_is_offered_once_to_each_class_of_its_pilots(monkeypatch: pytest.MonkeyPatch) -> None:
+    b = Bench(**PATIENT, park=10 * HOUR)
+    from windfall.core.decide.grant import wake
+
+    b.submit(shape(99, expect=HOUR), policy={"per-host": "2"})
+    pilots = [b.pilot(host="h") for _ in range(30)]
+    for pilot in pilots:
+        b.exchange(pilot, want=1, wait=10 * HOUR)
+    asked: list[int] = []
+    plain = wake.grant
+    monkeypatch.setattr(wake, "grant", lambda core, pilot, *more, **how: (
+        asked.append(pilot.number), plain(core, pilot, *more, **how))[1])
+    attempt = b.core.state.attempts.number[b.core.state.attempts.of_pilot(pilots[0])[0]]
+    b.exchange(pilots[0], reports=[e.Report(attempt, "succeeded", wall=100)])
+    assert 0 < len(asked) <= 3
+
+
+# --- which pilots wait in line --------------------------------------------------------------------------------------
+
+
+def test_new_tasks_wake_as_many_pilots_as_they_need(bench: Bench) -> None:
+    pilots = [bench.pilot() for _ in range(3)]
+    for pilot in pilots:
+        bench.exchange(pilot, want=4, wait=9_000)
+    bench.submit(shape(2))
+    woken = [effect.pilot for effect in bench.effects if isinstance(effect, x.ExchangeReply)]
+    assert woken == pilots[:2]
+
+
+def test_new_task_wakes_only_a_pilot_that_can_run_it(bench: Bench) -> None:
+    small, large = bench.pilot(1), bench.pilot(4)
+    for pilot in (small, large):
+        bench.exchange(pilot, want=4, wait=9_000)
+    bench.submit(shape(1, cores=4))
+    assert not answers(bench.effects, small) and answers(bench.effects, large)
+
+
+def test_report_is_answered_with_tasks_although_the_poll_of_the_pilot_waits(bench: Bench) -> None:
+    """A full pilot has parked; what it reports on its other connection makes room."""
+    bag, pilot = bench.submit(shape(9, expect=10_000)), bench.pilot()
+    (first, _), = bench.take(pilot)
+    assert bench.exchange(pilot, want=9, wait=9_000) is None
+    answer = bench.report(pilot, first, wall=10_000)
+    assert len(granted(answer)) == 1 and bench.tasks(bag)[:3] == "sar"
+
+
+def test_pilot_that_is_full_again_leaves_the_line(bench: Bench) -> None:
+    """Or every task that becomes ready would be offered to all that are busy."""
+    bench.submit(shape(9, expect=10_000))
+    pilot = bench.pilot()
+    line = bench.core.state.pilot_classes[bench.core.state.pilots[pilot].cls].waiting
+    (first, _), = bench.take(pilot)
+    bench.exchange(pilot, want=9, wait=9_000)
+    assert not line
+    assert len(granted(bench.report(pilot, first, wall=10_000))) == 1
+    assert bench.core.state.pilots[pilot].waiting_request is not None and not line
+
+
+def test_pilot_waiting_behind_a_wide_task_is_woken_when_another_takes_it(bench: Bench) -> None:
+    """Half a pilot waits behind a task that needs a whole one; when another pilot takes that, it may go on."""
+    half, other = bench.pilot(2), bench.pilot(2)
+    bench.submit(shape(1, expect=10_000))
+    bench.take(half, want=1)
+    large, small = bench.submit(shape(1, cores=2, expect=10_000)), bench.submit(shape(1, expect=10_000))
+    assert bench.exchange(half, want=1, wait=9_000) is None
+    bench.take(other, want=1)
+    assert (bench.task(large), bench.task(small)) == ("active", "active")
+    assert len(answers(bench.effects, half)) == 1
+
+
+def test_full_pilot_waits_outside_the_line_until_it_has_room(bench: Bench) -> None:
+    bench.submit(shape(1, expect=10_000_000))
+    pilot = bench.pilot(1)
+    [(attempt, _)] = bench.take(pilot)
+    assert bench.exchange(pilot, want=10, wait=10_000) is None
+    line = bench.core.state.pilot_classes[bench.core.state.pilots[pilot].cls].waiting
+    assert pilot not in line
+    bench.submit(shape(1, expect=10_000_000))
+    assert answers(bench.effects, pilot) == []
+    bench.report(pilot, attempt)
+    assert [task for answer in answers(bench.effects, pilot) for _, task in granted(answer)] == [0]
+
+
+def test_bounded_number_of_waiting_pilots_is_asked_for_a_late_task(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is late is for none of them; there may be thousands."""
+    asked = []
+    plain = wake.grant
+    monkeypatch.setattr(wake, "MOST_IN_VAIN", 3)
+    monkeypatch.setattr(wake, "grant", lambda core, pilot, *rest: asked.append(pilot) or plain(core, pilot, *rest))
+    b.submit(shape(1, expect=60_000), replicate="tail-safe", policy={"requirements": 'Host.Name == "busy"'})
+    busy = b.pilot(host="busy")
+    b.exchange(busy, started=[b.take(busy, 1)[0][0]])
+    for n in range(9):
+        assert b.exchange(b.pilot(host=f"idle{n}"), want=1, wait=3_600_000) is None
+    b.wait(2 * 60_000)
+    assert 0 < len(asked) <= 3
+    assert len({id(pilot) for pilot in asked}) == len(asked)
+
+
+def test_bounded_number_of_waiting_pilots_is_asked_where_expressions_depend_on_the_moment(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    b = Bench()
+    monkeypatch.setattr(wake, "MOST_IN_VAIN", 3)
+    bag = b.submit(shape(9), policy={"requirements": 'Bag.Age >= 0 && Host.Name == "last"'})
+    pilots = [b.pilot(host=f"h{number}") for number in range(5)] + [b.pilot(host="last")]
+    b.do(e.SetPolicy(0, bag, {"requirements": 'Bag.Age >= 0 && Host.Name == "nobody"'}, "ann"))
+    for pilot in pilots:
+        assert b.exchange(pilot, want=1, wait=20_000) is None
+    b.do(e.SetPolicy(0, bag, {"requirements": 'Bag.Age >= 0 && Host.Name == "last"'}, "ann"))
+    assert b.core.state.pilots[pilots[-1]].attempts_held == 0
+    b.do(e.SetPolicy(0, bag, {"requirements": 'Host.Name == "last"'}, "ann"))  # not of the moment: all are asked
+    assert b.core.state.pilots[pilots[-1]].attempts_held == 1

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.core.conftest import Bench, granted, shape
+from tests.core.conftest import HOUR, Bench, granted, shape
 from windfall.core.decide.hosts import quarantine
 from windfall.core.messages import events as e
 from windfall.core.messages.lifecycle import FINE, HELD_BACK, PROBATION
@@ -47,7 +47,7 @@ def hole(bench: Bench, others: int = 8) -> int:
     return bad
 
 
-def test_what_became_of_tasks_is_kept_under_the_hosts_lasting_id(bench: Bench) -> None:
+def test_statistics_are_kept_under_the_lasting_id_of_a_host(bench: Bench) -> None:
     bench.submit(shape(9, retries=9, expect=60_000))
     first = on(bench, "h1")
     run(bench, first, wall=400)
@@ -63,7 +63,7 @@ def test_what_became_of_tasks_is_kept_under_the_hosts_lasting_id(bench: Bench) -
     assert column(bench, "attempts", "h1") == 4
 
 
-def test_time_and_memory_are_no_hosts_fault(bench: Bench) -> None:
+def test_exceeded_limits_are_no_failures_of_a_host(bench: Bench) -> None:
     bench.submit(shape(3, limit=1_000, retries=9))
     pilot = on(bench, "h1")
     run(bench, pilot, "failed")
@@ -73,7 +73,7 @@ def test_time_and_memory_are_no_hosts_fault(bench: Bench) -> None:
     assert column(bench, "failures", "h1") == 1
 
 
-def test_the_last_host_of_an_owner_is_not_held_back_for_the_sake_of_anothers(bench: Bench) -> None:
+def test_last_host_of_an_owner_is_not_quarantined_beside_hosts_of_another(bench: Bench) -> None:
     """Its tasks could not go there."""
     bench.step(e.AddSite(0, "there", "bob", "local"))
     bench.pilot(site="there")
@@ -96,7 +96,7 @@ def test_a_black_hole_is_quarantined_and_explain_names_it(bench: Bench) -> None:
     assert bench.core.state.sites["here"].history[-1][2].startswith("bad.example: quarantined")
 
 
-def test_it_is_released_on_probation_and_one_success_redeems_it(bench: Bench) -> None:
+def test_quarantined_host_is_released_on_probation_and_cleared_by_one_success(bench: Bench) -> None:
     bad = hole(bench)
     bench.exchange(bad, want=9, wait=20_000)
     bench.wait(QUARANTINE)
@@ -109,7 +109,7 @@ def test_it_is_released_on_probation_and_one_success_redeems_it(bench: Bench) ->
     assert bench.core.state.sites["here"].history[-1][2] == "bad.example: it works again"
 
 
-def test_a_failure_on_probation_doubles_the_time(bench: Bench) -> None:
+def test_failure_on_probation_doubles_the_quarantine(bench: Bench) -> None:
     bad = hole(bench)
     bench.wait(QUARANTINE)
     for pilot in bench.core.state.pilots:
@@ -119,7 +119,7 @@ def test_a_failure_on_probation_doubles_the_time(bench: Bench) -> None:
     assert column(bench, "until", "bad") == bench.now + 2 * QUARANTINE
 
 
-def test_what_it_holds_and_has_not_started_is_taken_back(bench: Bench) -> None:
+def test_unstarted_tasks_of_a_quarantined_host_are_recalled(bench: Bench) -> None:
     bench.submit(shape(1_000, retries=100))
     for number in range(60):
         run(bench, on(bench, f"good{number}"))
@@ -134,7 +134,7 @@ def test_what_it_holds_and_has_not_started_is_taken_back(bench: Bench) -> None:
     pytest.fail("nothing was recalled")
 
 
-def test_a_quarantine_outlives_the_process(bench: Bench) -> None:
+def test_quarantine_survives_a_restart(bench: Bench) -> None:
     bad = hole(bench)
     for snapshot in (None, bench.snapshot()):
         bench.restart(snapshot)
@@ -144,14 +144,14 @@ def test_a_quarantine_outlives_the_process(bench: Bench) -> None:
     assert column(bench, "standing", "bad") == PROBATION
 
 
-def test_the_only_host_is_never_barred(bench: Bench) -> None:
+def test_sole_host_is_never_quarantined(bench: Bench) -> None:
     bench.submit(shape(100, retries=1))
     pilot = on(bench, "only")
     for _ in range(60):
         assert run(bench, pilot, "failed", wall=10)
 
 
-def test_so_many_are_remembered_those_seen_last(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hosts_seen_last_are_remembered_up_to_a_bound(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quarantine, "MOST_HOSTS", 32)
     bench.submit(shape(1_000, expect=60_000))
     for number in range(100):
@@ -164,7 +164,7 @@ def test_so_many_are_remembered_those_seen_last(bench: Bench, monkeypatch: pytes
     bench.restart(bench.snapshot())
 
 
-# --- guests -----------------------------------------------------------------------------------------------------------
+# --- guests ---------------------------------------------------------------------------------------------------------
 
 
 def lent(bench: Bench) -> tuple[int, int]:
@@ -180,7 +180,7 @@ def lent(bench: Bench) -> tuple[int, int]:
     return host, his
 
 
-def test_what_a_guests_tasks_do_bars_no_host_for_its_owner(bench: Bench) -> None:
+def test_failures_of_a_guests_tasks_quarantine_no_host_for_its_owner(bench: Bench) -> None:
     host, his = lent(bench)
     assert bench.exchange(host, want=1, wait=20_000) is None, "none of his, for a while"
     assert not bench.core.state.quarantined and column(bench, "standing", "lent") == FINE
@@ -191,7 +191,7 @@ def test_what_a_guests_tasks_do_bars_no_host_for_its_owner(bench: Bench) -> None
     assert "your last tasks on host lent.example failed" in str(explain(bench.core.state, bench.now, his))
 
 
-def test_the_guest_is_given_something_there_again(bench: Bench) -> None:
+def test_guest_is_granted_tasks_there_again_after_the_quarantine(bench: Bench) -> None:
     lent(bench)
     bench.wait(QUARANTINE - 1)
     assert not run(bench, on(bench, "lent")) and bench.core.state.guests_refused
@@ -199,7 +199,7 @@ def test_the_guest_is_given_something_there_again(bench: Bench) -> None:
     assert run(bench, on(bench, "lent")) and not bench.core.state.guests_refused
 
 
-def test_failures_of_both_are_told_apart(bench: Bench) -> None:
+def test_host_that_fails_tasks_of_its_owner_too_is_quarantined(bench: Bench) -> None:
     """The owner's own tasks fail there, too: that is a black hole."""
     host, _ = lent(bench)
     bench.submit(shape(1_000, expect=60_000, retries=100, priority=9))
@@ -213,7 +213,7 @@ def test_failures_of_both_are_told_apart(bench: Bench) -> None:
     assert column(bench, "standing", "lent") == HELD_BACK
 
 
-def test_pilots_of_a_host_are_found_without_looking_through_all(bench: Bench) -> None:
+def test_pilots_are_indexed_by_host(bench: Bench) -> None:
     one, two, other = on(bench, "h1"), on(bench, "h1"), on(bench, "h2")
     state = bench.core.state
     rows = [state.pilots[number].row for number in (one, other)]
@@ -224,3 +224,62 @@ def test_pilots_of_a_host_are_found_without_looking_through_all(bench: Bench) ->
     state = bench.core.state
     assert two not in state.pilots and {row: list(of) for row, of in state.on_host.items()} == {
         row: [p.number for p in state.pilots.values() if p.row == row] for row in state.on_host}
+
+
+# --- hosts that are forgotten ---------------------------------------------------------------------------------------
+
+
+def test_same_hosts_are_forgotten_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quarantine, "MOST_HOSTS", 16)
+    b = Bench(lease=HOUR, silence=10 * HOUR, forget=1_000)
+    b.submit(shape(400, retries=0))
+    others = b.pilot(host="others")
+    b.report(others, b.take(others, 1)[0][0], wall=HOUR)
+    doubted = b.pilot(host="doubted")
+    for _ in range(6):
+        b.wait(700_000)
+        if got := b.take(doubted, 1):
+            b.report(doubted, got[0][0], "failed", "exit", wall=1)
+    b.exchange(doubted, bye="idle")
+    b.wait(10_000)
+    for n in range(20):
+        pilot = b.pilot(host=f"h{n}")
+        b.report(pilot, b.take(pilot, 1)[0][0], wall=1_000)
+        b.exchange(pilot, bye="idle")
+        b.wait(10_000)
+    b.restart()  # compares fingerprints
+
+
+def test_forgotten_host_leaves_no_strikes_to_the_next_of_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quarantine, "MOST_HOSTS", 16)
+    b = Bench(lease=HOUR, silence=10 * HOUR, forget=1_000)
+    b.submit(shape(400, retries=0))
+    others, bad = b.pilot(host="others"), b.pilot(host="bad")
+    b.report(others, b.take(others, 1)[0][0], wall=HOUR)
+    for _ in range(4):
+        b.report(bad, b.take(bad, 1)[0][0], "failed", "exit", wall=1)
+    row = b.core.state.pilots[bad].row
+    b.exchange(bad, bye="idle")
+    b.wait(10_000)
+    for n in range(30):
+        pilot = b.pilot(host=f"h{n}")
+        if b.core.state.pilots[pilot].row == row:
+            b.report(pilot, b.take(pilot, 1)[0][0], "failed", "exit", wall=1)
+            assert row not in b.core.state.quarantined, "at its first failure"
+            return
+        b.report(pilot, b.take(pilot, 1)[0][0], wall=1_000)
+        b.exchange(pilot, bye="idle")
+        b.wait(10_000)
+    pytest.fail("the row was never used again")
+
+
+def test_strikes_are_forgotten_with_their_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quarantine, "MOST_HOSTS", 16)
+    b = Bench(lease=HOUR, silence=10 * HOUR, forget=1_000)
+    b.submit(shape(400, retries=0))
+    for n in range(100):
+        pilot = b.pilot(host=f"h{n}")
+        b.report(pilot, b.take(pilot, 1)[0][0], "failed", "exit", wall=1)
+        b.exchange(pilot, bye="idle")
+        b.wait(10_000)
+    assert len(b.core.turn.hosts.strikes) <= 33

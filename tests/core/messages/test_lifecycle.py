@@ -13,11 +13,11 @@ import pytest
 from tests.core.conftest import Bench, shape
 from windfall.core.apply.table import apply
 from windfall.core.messages import events as e, facts as f, lifecycle as lc
-from windfall.core.state.columns import FEW, Tasks
+from windfall.core.state.columns import FEW
 from windfall.core.state.moves import ATTEMPTS, INTENTS, PILOTS, TASKS, IllegalMove, MoveTable
 
 
-def test_tables_name_known_states_once() -> None:
+def test_lifecycle_tables_name_known_states_once() -> None:
     for names, moves in (
         (lc.TASK_STATES, lc.TASK_MOVES), (lc.ATTEMPT_STATES, lc.ATTEMPT_MOVES), (lc.PILOT_STATES, lc.PILOT_MOVES),
         (lc.INTENT_STATES, lc.INTENT_MOVES),
@@ -31,15 +31,9 @@ def test_every_state_but_the_first_can_be_reached() -> None:
     assert {b for _, b, _ in lc.ATTEMPT_MOVES} == set(range(len(lc.ATTEMPT_STATES)))
 
 
-def test_a_diagram_has_every_move() -> None:
+def test_lifecycle_diagram_has_every_move() -> None:
     text = lc.mermaid(lc.TASK_STATES, lc.TASK_MOVES)
     assert text.count("-->") == len(lc.TASK_MOVES) and "ready --> active: granted to a pilot" in text
-
-
-def test_bytes_per_task() -> None:
-    tasks = Tasks(1_000)
-    width = sum(getattr(tasks, "np_" + name).itemsize for name, _ in tasks.LAYOUT)
-    assert width <= 16
 
 
 @pytest.mark.parametrize(("table", "names", "moves"), [

@@ -86,7 +86,7 @@ def some_events(r: random.Random) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_recovery_at_random_points(seed: int) -> None:
+def test_state_is_recovered_at_random_points_of_a_random_run(seed: int) -> None:
     """`restart` compares fingerprints; after a snapshot only what changed is written, as the store does it."""
     r = random.Random(seed)
     bench = Bench(forget=500_000)
@@ -123,7 +123,7 @@ def test_a_removed_bag_leaves_nothing_in_the_snapshot(bench: Bench) -> None:
     assert {name for name in chunks if name.startswith("b")} <= set(drop)
 
 
-def test_ready_tasks_of_several_variants_are_found_again(bench: Bench) -> None:
+def test_ready_tasks_of_several_classes_survive_a_snapshot(bench: Bench) -> None:
     """After a snapshot nothing is marked as changed, and the first class once counted them all as its own."""
     bag, pilot = bench.submit(shape(4, limit=1_000)), bench.pilot(4)
     (a, _), (b, _), *_ = bench.take(pilot, want=2)
@@ -133,7 +133,7 @@ def test_ready_tasks_of_several_variants_are_found_again(bench: Bench) -> None:
     assert len(bench.take(pilot, want=9)) == 3
 
 
-def test_the_same_events_make_the_same_bytes() -> None:
+def test_same_events_make_the_same_bytes() -> None:
     def life(seed: int) -> tuple[list[bytes], dict[str, Any]]:
         r = random.Random(seed)
         bench = Bench()
@@ -145,7 +145,7 @@ def test_the_same_events_make_the_same_bytes() -> None:
     assert life(7) == life(7)
 
 
-def test_replay_decides_nothing() -> None:
+def test_replay_under_another_configuration_decides_nothing() -> None:
     """Another policy may not rewrite the past."""
     bench = Bench()
     bench.submit(shape(9))
@@ -157,7 +157,7 @@ def test_replay_decides_nothing() -> None:
     assert fingerprint(core.state) == fingerprint(bench.core.state)
 
 
-def test_time_never_runs_backwards(bench: Bench) -> None:
+def test_time_of_the_core_never_runs_backwards(bench: Bench) -> None:
     bench.now -= 500_000
     bench.submit()
     assert bench.facts[0].at == 1_000_000

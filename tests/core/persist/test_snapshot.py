@@ -13,6 +13,7 @@ from windfall.core.messages import events as e
 from windfall.core.persist.fingerprint import fingerprint
 from windfall.core.persist.snapshot import RECORDS, load_state
 from windfall.core.persist.upgrades import FIRST, VERSION, upgrade
+from windfall.core.state.columns import CHUNK
 from windfall.core.state.fields import hints, kind
 from windfall.core.step import Core
 from windfall.errors import StoreCorrupt, StoreTooNew
@@ -111,3 +112,18 @@ def test_snapshot_of_a_restored_state_has_the_same_rows(bench: Bench) -> None:
     core.resume(bench.now)
     bench.step(e.Pause(0, 1, True))
     assert fingerprint(core.state) != fingerprint(bench.core.state)
+
+
+def test_snapshot_saves_only_new_edges_of_a_graph(bench: Bench) -> None:
+    bag = bench.submit(shape(1), open=True)
+    bench.part(bag, (0, CHUNK), edges=[(0, task) for task in range(1, CHUNK + 1)])
+    _, chunks, _ = bench.core.snapshot()
+    bench.core.saved()
+    assert f"b{bag}/e0" in chunks and f"b{bag}/e1" not in chunks
+    bench.part(bag, (0, 1), edges=[(1, CHUNK + 1)])
+    _, chunks, _ = bench.core.snapshot()
+    assert [name for name in chunks if "/e" in name] == [f"b{bag}/e1"]
+    bench.core.saved()
+    bench.do(e.Cancel(0, bag, None))
+    bench.do(e.Remove(0, bag))
+    assert {f"b{bag}/e0", f"b{bag}/e1"} <= set(bench.core.snapshot()[2])

@@ -42,32 +42,32 @@ def best(problem: Problem) -> int:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_small_ones_are_matched_as_well_as_can_be(seed: int) -> None:
+def test_small_problems_are_matched_within_one_slot_of_the_best(seed: int) -> None:
     """All but a slot of what looking at everything finds: the rest is lost by rounding."""
     problem = made_up(random.Random(seed), 2, 2, 6)
     assert check(problem, spread(*problem)) >= best(problem) - 1
 
 
-def test_what_only_fits_at_one_site_is_not_kept_out_by_what_fits_anywhere() -> None:
+def test_class_that_fits_one_site_is_not_kept_out_by_one_that_fits_both() -> None:
     """Where filling in order would put the first class everywhere."""
     assert spread([4, 4], [4, 4], {(0, 0): 1, (1, 0): 1, (0, 1): 1}) == {(1, 0): 4, (0, 1): 4}
 
 
-def test_a_pilot_goes_to_whom_it_has_more_slots_for() -> None:
+def test_pilot_goes_to_the_class_that_it_has_more_slots_for() -> None:
     assert spread([8, 8], [2], {(0, 0): 1, (0, 1): 4}) == {(0, 1): 8}
 
 
-def test_among_equal_sites_the_first_is_used() -> None:
+def test_first_of_equal_sites_is_used() -> None:
     assert spread([5], [9, 9], {(0, 0): 1, (1, 0): 1}) == {(0, 0): 5}
     assert spread([5], [4, 4], {(0, 0): 1, (1, 0): 1}) == {(0, 0): 4, (1, 0): 1}
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_large_ones_are_within_limits_and_the_same_every_time(seed: int) -> None:
+def test_large_problems_stay_within_limits_and_have_one_answer(seed: int) -> None:
     problem = made_up(random.Random(seed), 80, 20, 60)
     found = spread(*problem)
     assert check(problem, found) > 0 and found == spread(*problem)
 
 
-def test_nothing_to_do() -> None:
+def test_class_without_demand_or_room_gets_no_pilots() -> None:
     assert spread([0, 3], [5, 0], {(0, 0): 1, (1, 1): 2}) == {}

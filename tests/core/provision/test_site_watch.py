@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.core.conftest import Bench, shape
-from tests.core.provision.test_provisioning import HOUR, LANDING, ONE, Tender, bag, site, states
+from tests.core.conftest import HOUR, Bench, shape
+from tests.core.provision.tender import LANDING, ONE, Tender, bag, site, states
 from windfall.core.messages import events as e, facts as f
 from windfall.core.read.views import site_detail, site_view
 
@@ -27,7 +27,7 @@ def settled(bench: Bench, name: str = "c1") -> Tender:
     return tender
 
 
-def test_a_site_that_says_nothing_is_suspect_and_not_failed(bench: Bench) -> None:
+def test_silent_site_is_suspect_and_keeps_its_pilots(bench: Bench) -> None:
     site(bench, pilots=9)
     number = bag(bench, shape(3, expect=HOUR))
     tender = settled(bench)
@@ -52,7 +52,7 @@ def test_explain_says_how_long_a_site_has_not_answered(bench: Bench) -> None:
     assert "c1: answers (no message from its provisioner for 12 min" in bench.explain(number)
 
 
-def test_a_listing_begun_since_then_makes_it_answer_again(bench: Bench) -> None:
+def test_new_listing_clears_a_suspect_site(bench: Bench) -> None:
     site(bench)
     bag(bench, shape(2))
     tender = settled(bench)
@@ -71,7 +71,7 @@ def test_a_listing_begun_since_then_makes_it_answer_again(bench: Bench) -> None:
     assert "i" in states(bench)
 
 
-def test_a_batch_system_that_lists_nothing_is_suspect_though_its_tender_speaks(bench: Bench) -> None:
+def test_site_whose_tender_never_lists_is_suspect(bench: Bench) -> None:
     site(bench)
     bag(bench, shape(2))
     tender = settled(bench)
@@ -82,7 +82,7 @@ def test_a_batch_system_that_lists_nothing_is_suspect_though_its_tender_speaks(b
     assert "its batch system lists nothing" in bench.core.state.sites["c1"].history[0][2]
 
 
-def test_others_take_what_a_suspect_site_would_have_been_sent(bench: Bench) -> None:
+def test_demand_of_a_suspect_site_goes_to_another(bench: Bench) -> None:
     """By `demand`, which sends a slot for every task to one site only; what was sent is kept."""
     site(bench, pilots=4)
     bag(bench, shape(4), provision="demand")
@@ -97,7 +97,7 @@ def test_others_take_what_a_suspect_site_would_have_been_sent(bench: Bench) -> N
     assert history(bench) == ["suspect"] and (states(bench), states(bench, "c2")) == ("qqqq", "qqqq")
 
 
-def test_a_broker_asks_no_suspect_site(bench: Bench) -> None:
+def test_broker_sends_no_pilot_to_a_suspect_site(bench: Bench) -> None:
     site(bench)
     settled(bench)
     site(bench, "c2")
@@ -112,7 +112,7 @@ def test_a_broker_asks_no_suspect_site(bench: Bench) -> None:
     assert [i.site for i in bench.core.state.intents.values() if i.task >= 0] == ["c2"]
 
 
-def test_where_nothing_is_wanted_nobody_is_suspect(bench: Bench) -> None:
+def test_site_without_demand_is_never_suspect(bench: Bench) -> None:
     site(bench)
     settled(bench)
     bench.wait(3 * SUSPECT)
@@ -149,7 +149,7 @@ def _poll(bench: Bench, tender: Tender, ms: int) -> None:
         bench.wait(20_000)
 
 
-def test_a_history_is_bounded_and_outlives_the_process(bench: Bench) -> None:
+def test_history_of_a_site_is_bounded_and_survives_a_restart(bench: Bench) -> None:
     site(bench)
     for number in range(130):
         bench.core.turn.emit(f.SiteNoted(bench.now, "c1", "test", f"line {number}"))
@@ -185,111 +185,7 @@ def test_waits_and_start_up_costs_are_measured_by_shape(bench: Bench) -> None:
     assert bench.core.state.sites["c1"].waits[ONE].count == 1
 
 
-# --- what pilots leave behind ----------------------------------------------------------------------------------------
-
-
-def vanished(bench: Bench, tasks: int = 3, **hello: Any) -> tuple[Tender, int, list[tuple[int, int]]]:
-    """A pilot that runs some tasks and whose job is missing from the listing."""
-    site(bench)
-    bag(bench, shape(tasks, expect=HOUR))
-    tender = Tender(bench)
-    tender.tell(hello=True, **{"can_salvage": True, **hello})
-    bench.wait(LANDING)
-    tender.tell()
-    tender.list_twice()
-    tender.work()
-    pilot = tender.begin("intent-1")
-    held = bench.take(pilot, left=HOUR)
-    bench.exchange(pilot, started=[attempt for attempt, _ in held])
-    bench.wait(60_000)
-    tender.tell()
-    del tender.jobs["intent-1"]
-    tender.list_twice()
-    return tender, pilot, held
-
-
-def test_what_a_pilot_left_behind_is_looked_for_before_its_tasks_run_again(bench: Bench) -> None:
-    tender, pilot, held = vanished(bench)
-    assert bench.attempt(held[0][0]) == "started" and tender.tell().salvage == ["intent-1"]
-    assert "salvaging: its job is gone from c1's batch system" in bench.explain(1, held[0][1])
-    bench.report(pilot, held[0][0])  # found there, and sent as its pilot would have
-    assert bench.task(1, held[0][1]) == "succeeded"
-    tender.tell(salvaged=[("intent-1", 1)])
-    assert states(bench)[0] != "r" and tender.tell().salvage == []
-    assert bench.core.state.sites["c1"].history[-1][2] == (
-        "the job of intent-1 is gone: 1 results were found there, 0 tasks run again")
-
-
-def test_what_is_not_found_runs_again(bench: Bench) -> None:
-    tender, _, held = vanished(bench)
-    tender.tell(salvaged=[("intent-1", 0)])
-    assert bench.attempt(held[0][0]) == "lost" and bench.task(1, held[0][1]) == "ready"
-
-
-def test_salvage_has_an_end(bench: Bench) -> None:
-    tender, _, held = vanished(bench)
-    tender.tell()
-    bench.wait(119_000)
-    assert bench.attempt(held[0][0]) == "started"
-    bench.wait(2_000)
-    assert bench.attempt(held[0][0]) == "lost"
-    assert "could not be had in time" in bench.core.state.sites["c1"].history[-1][2]
-
-
-def test_a_pilot_that_speaks_meanwhile_is_not_lost(bench: Bench) -> None:
-    tender, pilot, held = vanished(bench)
-    bench.wait(1_000)
-    bench.exchange(pilot)
-    tender.tell(salvaged=[("intent-1", 0)])
-    assert bench.attempt(held[0][0]) == "started" and states(bench)[0] == "r"
-
-
-def test_an_outbox_in_use_is_a_pilots_that_lives(bench: Bench) -> None:
-    tender, _, held = vanished(bench)
-    tender.tell(salvaged=[("intent-1", -1)])
-    assert bench.attempt(held[0][0]) == "started"
-
-
-def test_a_tender_that_cannot_look_is_not_waited_for(bench: Bench) -> None:
-    _, _, held = vanished(bench, can_salvage=False)
-    assert bench.attempt(held[0][0]) == "lost"
-
-
-def test_after_a_restart_it_is_looked_for_again(bench: Bench) -> None:
-    tender, _, held = vanished(bench)
-    bench.restart()
-    tender = Tender(bench, name="t2")
-    tender.tell(hello=True, can_salvage=True)
-    bench.wait(LANDING)
-    tender.tell()
-    tender.list_twice()
-    assert tender.tell().salvage == ["intent-1"] and bench.attempt(held[0][0]) == "started"
-
-
-def test_a_tender_that_outlives_its_server_need_not_say_hello_to_look(bench: Bench) -> None:
-    tender, _, held = vanished(bench)
-    bench.restart()
-    bench.wait(LANDING)
-    tender.tell(can_salvage=True)  # the same as before, which knows of no restart
-    tender.list_twice()
-    assert tender.tell().salvage == ["intent-1"] and bench.attempt(held[0][0]) == "started"
-
-
-def test_a_wall_time_that_ends_while_a_pilot_is_looked_for_is_not_forgotten(bench: Bench) -> None:
-    tender, pilot, _ = vanished(bench)
-    tender.tell(salvaged=[("intent-1", -1)])
-    intents = bench.core.state.intents
-    bench.wait(intents[1].running_since + HOUR + 60_000 - bench.now)
-    bench.exchange(pilot)
-    bench.wait(1_000)
-    tender.tell()
-    tender.list_twice()  # still missing
-    assert intents[1].salvage_until
-    bench.wait(10_000)  # its time is over, but for what it may have left
-    tender.tell(salvaged=[("intent-1", -1)])
-    assert 1 in intents
-    bench.wait(120_000)
-    assert 1 not in intents, "nothing is reserved for it any more, though nobody has listed since"
+# --- what pilots leave behind ---------------------------------------------------------------------------------------
 
 
 def test_the_wall_time_of_a_pilot_that_has_left_is_known_after_a_restart(bench: Bench) -> None:

@@ -11,11 +11,11 @@ from windfall.core.read.explain import explain
 from windfall.core.read.host_views import hosts
 
 
-def test_no_pilot(bench: Bench) -> None:
+def test_explain_names_a_site_without_pilots(bench: Bench) -> None:
     assert "no pilot is running there" in bench.explain(bench.submit())
 
 
-def test_each_clause_that_fails_is_named(bench: Bench) -> None:
+def test_explain_names_each_clause_that_fails(bench: Bench) -> None:
     needs = shape(1, cores=9, memory=64 << 30, gpus=2, disk=1 << 60, limit=10_000_000, call=True)
     bag = bench.submit(needs, owner="bob")
     bench.step(e.AddSite(0, "here", "ann", "local", ["bob"]))
@@ -24,13 +24,13 @@ def test_each_clause_that_fails_is_named(bench: Bench) -> None:
     assert [c["clause"] for c in told if not c["holds"]] == ["owner", "cores", "gpus", "memory", "disk", "time"]
 
 
-def test_busy(bench: Bench) -> None:
+def test_explain_says_that_all_pilots_are_busy(bench: Bench) -> None:
     bag, pilot = bench.submit(shape(4, expect=100_000)), bench.pilot()
     bench.take(pilot)
     assert "busy" in bench.explain(bag, 3)
 
 
-def test_sizes_and_times_are_said_as_people_say_them(bench: Bench) -> None:
+def test_explain_writes_sizes_and_times_for_people(bench: Bench) -> None:
     bag, pilot = bench.submit(shape(1, limit=7_200_000, memory=1 << 30)), bench.pilot(left=3_600_000)
     bench.wait(1_000)
     told = {c["clause"]: c["says"] for c in explain(bench.core.state, bench.now, bag)["sites"][0]["clauses"]}
@@ -39,12 +39,12 @@ def test_sizes_and_times_are_said_as_people_say_them(bench: Bench) -> None:
     assert told["memory"] == "needs 1.07 GB, has 4.29 GB" and pilot
 
 
-def test_ready(bench: Bench) -> None:
+def test_explain_says_that_the_next_pilot_can_take_a_ready_task(bench: Bench) -> None:
     bench.pilot()
     assert "next pilot" in bench.explain(bench.submit())
 
 
-def test_ready_at_one_site_is_ready_whatever_others_are(bench: Bench) -> None:
+def test_task_ready_for_one_site_is_ready_whatever_other_sites_are(bench: Bench) -> None:
     bench.do(e.AddSite(0, "far", "ann", "local"))
     bag = bench.submit(shape(2), policy={"requirements": 'Host.Name == "near"'})
     bench.pilot(host="near")
@@ -52,7 +52,7 @@ def test_ready_at_one_site_is_ready_whatever_others_are(bench: Bench) -> None:
     assert bench.explain(bag) == "it is ready; the next pilot that asks can take it"
 
 
-def test_whereabouts(bench: Bench) -> None:
+def test_explain_says_where_a_task_is(bench: Bench) -> None:
     bag, pilot = bench.submit(), bench.pilot()
     (attempt, _), = bench.take(pilot)
     assert "not known to have started" in bench.explain(bag)
@@ -62,7 +62,7 @@ def test_whereabouts(bench: Bench) -> None:
     assert "silent for 65 s" in bench.explain(bag)
 
 
-def test_ends(bench: Bench) -> None:
+def test_explain_says_how_tasks_have_ended(bench: Bench) -> None:
     bag = bench.submit(shape(2))
     bench.step(e.Cancel(0, bag, [0]))
     assert bench.explain(bag, 0) == "it has ended: cancelled"
@@ -70,7 +70,7 @@ def test_ends(bench: Bench) -> None:
     assert bench.explain(bag) == f"all tasks have ended: 2 cancelled; windfall results {bag} --state cancelled has them"
 
 
-def test_what_has_failed_can_be_tried_again(bench: Bench) -> None:
+def test_explain_names_the_command_that_retries_failed_tasks(bench: Bench) -> None:
     good, bad, pilot = bench.submit(), bench.submit(shape(1, retries=0)), bench.pilot(2)
     (first, _), (second, _) = bench.take(pilot)
     bench.report(pilot, first)
@@ -80,7 +80,7 @@ def test_what_has_failed_can_be_tried_again(bench: Bench) -> None:
                                   f"windfall retry {bad} runs them again")
 
 
-def test_what_is_late_and_goes_alone(bench: Bench) -> None:
+def test_explain_names_the_policy_that_replicates_a_late_task(bench: Bench) -> None:
     bag, pilot = bench.submit(shape(1, expect=10_000)), bench.pilot()
     [(attempt, _)] = bench.take(pilot)
     bench.exchange(pilot, started=[attempt])
@@ -99,7 +99,7 @@ def _late(bench: Bench, **how: Any) -> int:
     return bag
 
 
-def test_one_is_one(bench: Bench) -> None:
+def test_explain_counts_one_task_in_the_singular(bench: Bench) -> None:
     bag, pilot = bench.submit(shape(2, expect=100_000)), bench.pilot(1)
     bench.take(pilot, want=1)
     told = explain(bench.core.state, bench.now, bag, 1)
@@ -107,7 +107,7 @@ def test_one_is_one(bench: Bench) -> None:
     assert says["free"] == "it holds 1 task, all its slots are taken" and told["summary"].endswith("beside it: 1 task")
 
 
-def test_quarantine(bench: Bench) -> None:
+def test_explain_counts_the_pilot_deaths_of_a_quarantined_task(bench: Bench) -> None:
     bag = bench.submit()
     for _ in range(3):
         pilot = bench.pilot()
@@ -116,7 +116,7 @@ def test_quarantine(bench: Bench) -> None:
     assert "3 deaths of pilots" in bench.explain(bag, 0)
 
 
-def test_sites_of_others_are_not_spoken_of(bench: Bench) -> None:
+def test_explain_hides_the_sites_of_other_owners(bench: Bench) -> None:
     bag = bench.submit(shape(1), owner="bob")
     bench.pilot(4)
     told = explain(bench.core.state, bench.now, bag)
@@ -125,7 +125,7 @@ def test_sites_of_others_are_not_spoken_of(bench: Bench) -> None:
     assert "next pilot" in bench.explain(bag) and "carla" not in str(explain(bench.core.state, bench.now, bag))
 
 
-def test_what_is_before_it_is_counted_by_rank(bench: Bench) -> None:
+def test_explain_counts_the_tasks_that_go_before_by_rank(bench: Bench) -> None:
     low = bench.submit(shape(10), policy={"rank": "1"})
     bench.take(bench.pilot(cores=2), 2)
     high = bench.submit(shape(10), policy={"rank": "10"})
@@ -134,7 +134,7 @@ def test_what_is_before_it_is_counted_by_rank(bench: Bench) -> None:
     assert said == [f"{busy}; before or beside it: {n} tasks" for n in (18, 10)]
 
 
-def test_a_cap_that_lets_nothing_go_anywhere_is_not_want_of_room(bench: Bench) -> None:
+def test_explain_names_a_per_host_limit_that_admits_nothing(bench: Bench) -> None:
     bag = bench.submit(shape(4), policy={"per-host": "Host.Cores - 5"})
     bench.pilot(cores=2, host="h")
     why = "Host.Cores - 5 is below 1: Host.Cores is 2"
@@ -143,14 +143,14 @@ def test_a_cap_that_lets_nothing_go_anywhere_is_not_want_of_room(bench: Bench) -
     assert (match, known, said) == (0, 1, f"h: {why}")
 
 
-def test_nobody_is_warned_of_a_policy_when_nothing_is_left_to_hand_out(bench: Bench) -> None:
+def test_prospects_give_no_reason_when_no_task_is_left_to_grant(bench: Bench) -> None:
     bag = bench.submit(shape(2), policy={"requirements": "!Tail"})
     bench.take(bench.pilot(cores=2, host="h"), 2)
     match, known, why = prospects(bench.core.state, bench.now, bench.core.state.bags[bag])
     assert (match, known, why) == (0, 1, "")
 
 
-# --- expressions that come to nothing ---------------------------------------------------------------------------------
+# --- expressions that come to nothing -------------------------------------------------------------------------------
 
 
 def _says(bench: Bench, bag: int, name: str) -> str:
@@ -158,20 +158,20 @@ def _says(bench: Bench, bag: int, name: str) -> str:
     return {c["clause"]: c["says"] for c in site["clauses"]}[name]
 
 
-def test_a_rank_is_told_and_why_it_counts_as_nothing(bench: Bench) -> None:
+def test_explain_shows_a_rank_or_why_it_counts_as_0(bench: Bench) -> None:
     bench.pilot(4)
     assert _says(bench, bench.submit(policy={"rank": "Host.Cores / 2.0"}), "rank") == "it is 2 there"
     told = _says(bench, bench.submit(policy={"rank": "1 / (Host.Cores - 4)"}), "rank")
     assert told == "it counts as 0, for 1 / (Host.Cores - 4) is an error: Host.Cores is 4"
 
 
-def test_a_limit_that_is_none_says_why(bench: Bench) -> None:
+def test_explain_says_why_a_per_host_expression_sets_no_limit(bench: Bench) -> None:
     bench.pilot(4)
     told = _says(bench, bench.submit(policy={"per-host": "10 * Host.ErrorRate"}), "room")
     assert told == "no limit there, for 10 * Host.ErrorRate is undefined: Host.ErrorRate is not known there"
 
 
-def test_deadlines_and_replicas_that_are_never_asked_for_say_why(bench: Bench) -> None:
+def test_explain_says_why_a_deadline_or_replica_expression_asks_for_nothing(bench: Bench) -> None:
     policy = {"attempt-deadline": "PerHost * 60", "replicate": "Task.Replica1.Host.ErrorRate > 0.1"}
     bag, pilot = bench.submit(shape(1, expect=1_000), policy=policy), bench.pilot()
     ((attempt, _),) = bench.take(pilot)
@@ -183,7 +183,7 @@ def test_deadlines_and_replicas_that_are_never_asked_for_say_why(bench: Bench) -
     assert "undefined" not in bench.explain(bag)
 
 
-def test_what_is_late_says_that_nobody_else_may_have_it(bench: Bench) -> None:
+def test_explain_says_that_no_other_host_may_have_a_late_task(bench: Bench) -> None:
     bag = _late(bench, replicate="tail-safe", policy={"requirements": 'Host.Name == "host"'})
     assert bench.explain(bag).endswith("; no other host serves you now")
     bench.pilot(host="other")

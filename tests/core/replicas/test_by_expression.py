@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.core.conftest import Bench, answers, granted, shape
+from tests.core.conftest import HOUR, PATIENT, Bench, answers, granted, shape
+from windfall.core.decide.replicas import by_expression
 from windfall.core.decide.replicas.by_expression import CYCLE, MOST_EVALUATED
 from windfall.core.decide.replicas.candidates import BY_EXPRESSION
 from windfall.core.messages import events as e
@@ -34,12 +35,12 @@ def tasks(b: Bench, host: str, cores: int = 1) -> list[int]:
     return [task for _, task in b.take(b.pilot(host=host, cores=cores))]
 
 
-def test_those_for_which_it_is_true(b: Bench) -> None:
+def test_tasks_for_which_the_expression_is_true_are_replicated(b: Bench) -> None:
     running(b, 'Task.Replica1.Host.Name == "bad"', "good", "bad", "fine")
     assert tasks(b, "idle", 4) == [1]
 
 
-def test_only_when_nothing_of_the_bag_is_ready(b: Bench) -> None:
+def test_bag_with_ready_tasks_has_no_replicas(b: Bench) -> None:
     bag = b.submit(shape(3), policy={"replicate": "true"})
     b.take(b.pilot(host="a"), 1)
     assert tasks(b, "b", 1) == [1, 2]
@@ -63,7 +64,7 @@ def test_the_number_of_replicas_is_bounded_by_the_expression(b: Bench) -> None:
     assert got == [[0], [0], [], []]
 
 
-def test_and_by_a_cap_for_every_task(b: Bench) -> None:
+def test_replicas_by_expression_stay_within_300_percent_of_a_bag(b: Bench) -> None:
     bag = b.submit(shape(9), policy={"replicate": "true"})
     b.take(b.pilot(host="most", cores=8), 8)
     for attempt, _ in b.take(pilot := b.pilot(host="a"), 1):
@@ -76,7 +77,7 @@ def test_and_by_a_cap_for_every_task(b: Bench) -> None:
     running(b, "true", *(f"h{n}" for n in range(20)))
 
 
-def test_once_in_a_while_and_with_the_time_it_was_sent(b: Bench) -> None:
+def test_expression_may_refer_to_the_time_a_replica_was_sent(b: Bench) -> None:
     """R3 of GridBot: once in 15 minutes."""
     running(b, "Now - Task.Replica1.SentTime > 900 * NumberOfReplicas", "a")
     got = []
@@ -86,7 +87,7 @@ def test_once_in_a_while_and_with_the_time_it_was_sent(b: Bench) -> None:
     assert got == [[], [], [0], []]
 
 
-def test_of_the_second_replica_and_of_one_that_is_not_there(b: Bench) -> None:
+def test_expression_may_refer_to_a_replica_that_does_not_exist(b: Bench) -> None:
     running(b, 'Task.Replica2.Host.Name is undefined || Task.Replica2.Host.Name == "second"', "a")
     assert tasks(b, "second") == [0]
     b.wait(CYCLE)
@@ -95,7 +96,7 @@ def test_of_the_second_replica_and_of_one_that_is_not_there(b: Bench) -> None:
     assert tasks(b, "fourth") == [0]
 
 
-def test_of_a_host_that_fails_much(b: Bench) -> None:
+def test_expression_may_refer_to_the_error_rate_of_a_host(b: Bench) -> None:
     b.submit(shape(5, retries=100))
     for host, outcome in (("bad", "failed"), ("good", "succeeded")):
         pilot = b.pilot(host=host)
@@ -110,7 +111,7 @@ def test_of_a_host_that_fails_much(b: Bench) -> None:
     assert tasks(b, "idle", 3) == [0]
 
 
-def test_of_the_bag_and_its_tail(b: Bench) -> None:
+def test_expression_may_refer_to_the_bag_and_its_tail(b: Bench) -> None:
     bag = b.submit(shape(4), policy={"replicate": "Tail && JobsLeft < 3"})
     pilot = b.pilot(host="a", cores=4)
     held = b.take(pilot, 4)
@@ -122,7 +123,7 @@ def test_of_the_bag_and_its_tail(b: Bench) -> None:
     assert b.core.state.bags[bag].replicas_granted == 1
 
 
-def test_who_waits_is_woken_when_it_becomes_true(b: Bench) -> None:
+def test_waiting_pilot_is_woken_when_the_expression_becomes_true(b: Bench) -> None:
     running(b, "Bag.Age > 60", "a")
     idle = b.pilot(host="idle")
     assert b.exchange(idle, want=1, wait=10 * MINUTE) is None
@@ -131,7 +132,7 @@ def test_who_waits_is_woken_when_it_becomes_true(b: Bench) -> None:
     assert granted(answer)
 
 
-def test_many_are_looked_at_in_parts(b: Bench) -> None:
+def test_expression_is_evaluated_for_many_tasks_in_parts(b: Bench) -> None:
     n = MOST_EVALUATED + 10
     b.submit(shape(n), policy={"replicate": f"NumberOfReplicas < 2 && Tasks == {n} && Task.Replica1.SentTime > 1000"})
     pilot = b.pilot(host="a", cores=n - 1)
@@ -146,13 +147,13 @@ def test_many_are_looked_at_in_parts(b: Bench) -> None:
 
 
 @pytest.mark.parametrize("text", ["Task.Replica1.Host.ErrorRate > 0.1", "1/0 > 1", "false"])
-def test_what_is_not_true_makes_none(b: Bench, text: str) -> None:
+def test_expression_that_is_not_true_makes_no_replica(b: Bench, text: str) -> None:
     running(b, text, "a")
     b.wait(MINUTE)
     assert tasks(b, "idle") == []
 
 
-def test_a_preset_and_an_expression_while_the_bag_runs(b: Bench) -> None:
+def test_policy_may_change_between_expression_and_preset_while_the_bag_runs(b: Bench) -> None:
     bag, _ = running(b, "false", "a", "b")
     b.do(e.SetPolicy(0, bag, {"replicate": "NumberOfReplicas < 2"}))
     assert tasks(b, "idle") == [0]
@@ -163,7 +164,7 @@ def test_a_preset_and_an_expression_while_the_bag_runs(b: Bench) -> None:
     b.restart()
 
 
-def test_taken_away_there_is_none(b: Bench) -> None:
+def test_removed_policy_makes_no_replica(b: Bench) -> None:
     bag = b.submit(shape(1), replicate="tail-fast")
     b.exchange(pilot := b.pilot(host="a"), started=[b.take(pilot, 1)[0][0]])
     b.do(e.SetPolicy(0, bag, {"replicate": ""}))
@@ -172,15 +173,15 @@ def test_taken_away_there_is_none(b: Bench) -> None:
     assert bag not in b.core.state.replicating
 
 
-def test_effects_are_not_done_twice(b: Bench) -> None:
+def test_task_with_external_effects_has_no_replica_by_expression(b: Bench) -> None:
     running(b, "true", "a", external=True)
     assert tasks(b, "idle") == []
 
 
-# --- who has a task is found by an index ------------------------------------------------------------------------------
+# --- who has a task is found by an index ----------------------------------------------------------------------------
 
 
-def test_an_index_is_kept_while_replicas_are_looked_for(b: Bench) -> None:
+def test_attempts_are_indexed_while_a_bag_is_scanned_for_replicas(b: Bench) -> None:
     """After every step it is compared with a pass over all attempts (`check_all`)."""
     bag, held = running(b, "NumberOfReplicas < 3", "a", "b", "c", "d")
     attempts = b.core.state.attempts
@@ -196,7 +197,7 @@ def test_an_index_is_kept_while_replicas_are_looked_for(b: Bench) -> None:
     assert not attempts.indexed, "nothing of the bag is in play"
 
 
-def test_a_large_grant_does_not_pay_for_it(b: Bench) -> None:
+def test_large_grant_drops_the_index_of_attempts(b: Bench) -> None:
     bag = b.submit(shape(1), policy={"replicate": "true"}, open=True)
     b.take(b.pilot(host="a"), 1)
     assert tasks(b, "b") == [0] and bag in b.core.state.attempts.indexed
@@ -208,7 +209,7 @@ def test_a_large_grant_does_not_pay_for_it(b: Bench) -> None:
     assert bag in b.core.state.attempts.indexed
 
 
-def test_it_is_made_again_after_a_restart(b: Bench) -> None:
+def test_index_of_attempts_is_made_again_after_a_restart(b: Bench) -> None:
     bag, _ = running(b, "NumberOfReplicas < 3", "a", "b")
     assert tasks(b, "c") == [0]
     b.restart()
@@ -217,7 +218,7 @@ def test_it_is_made_again_after_a_restart(b: Bench) -> None:
 
 
 @pytest.mark.parametrize("own", [255, 256, 400])
-def test_what_a_large_host_runs_itself_does_not_hide_the_rest(own: int) -> None:
+def test_tasks_of_the_asking_host_do_not_hide_others(own: int) -> None:
     b = Bench(lease=36_000_000, silence=360_000_000)
     b.submit(shape(own + 4), policy={"replicate": "NumberOfReplicas < 2"})
     large, small = b.pilot(cores=512, host="large"), b.pilot(cores=4, host="small")
@@ -230,3 +231,32 @@ def test_what_a_large_host_runs_itself_does_not_hide_the_rest(own: int) -> None:
         b.wait(61_000)
         found += [task for _, task in b.take(large, 8)]
     assert sorted(found) == [*range(own, own + 4)]
+
+
+def test_tasks_that_no_pilot_takes_do_not_hide_others() -> None:
+    """By expression, and more of them than are listed."""
+    b, wide = Bench(**PATIENT), by_expression.MOST_WANTED + 40
+    b.submit(shape(wide, name="wide", cores=4, expect=HOUR), shape(4, name="narrow", expect=HOUR),
+             policy={"replicate": "Task.NumberOfReplicas < 2"})
+    for n in range(wide):
+        large = b.pilot(cores=4, host=f"large{n}")
+        b.exchange(large, started=[b.take(large, 1)[0][0]])
+    small = b.pilot(cores=4, host="small")
+    b.exchange(small, started=[attempt for attempt, _ in b.take(small, 4)])
+    idle = [b.pilot(host=f"idle{n}") for n in range(4)]
+    given = [granted(answer) for pilot in idle if (answer := b.exchange(pilot, want=1, wait=HOUR)) is not None]
+    for _ in range(6):
+        seen = b.wait(5_000)
+        given += [granted(answer) for pilot in idle for answer in answers(seen, pilot)]
+    assert sorted(task for each in given for _, task in each) == list(range(wide, wide + 4))
+
+
+def test_cycles_of_evaluation_are_forgotten_with_their_bags() -> None:
+    b = Bench(**PATIENT, park=10 * HOUR)
+    for _ in range(5):
+        bag = b.submit(shape(1), policy={"replicate": "NumberOfReplicas < 3"})
+        pilot, attempt, _ = b.start("h")
+        b.take(b.pilot(host="i"), 1)
+        b.report(pilot, attempt)
+        b.step(e.Remove(0, bag))
+    assert len(b.core.turn.replicas.cycles) <= 1

@@ -8,13 +8,16 @@ import msgspec
 import numpy as np
 import pytest
 
-from tests.core.conftest import Bench, answers, granted, shape
+from tests.core.conftest import HOUR, PATIENT, Bench, answers, granted, shape
 from windfall.core.decide.replicas import candidates
 from windfall.core.decide.requests.intake import submission
 from windfall.core.messages import events as e, facts as f
+from windfall.core.messages.lifecycle import STARTED
 from windfall.model.spec import Bag, Policy, Sweep, Target
 
 MEAN = 10_000
+LONG_MEAN = 64_000
+LATE = 3 * LONG_MEAN // 2
 
 
 def tail(bench: Bench, replicate: str = "tail-safe", tasks: int = 20, **more: object) -> tuple[int, int, int]:
@@ -44,7 +47,7 @@ def running(bench: Bench, tasks: int, replicate: str = "tail-fast", spare: int =
     return bag, held
 
 
-def test_a_late_task_has_a_replica_elsewhere(bench: Bench) -> None:
+def test_late_task_has_a_replica_on_another_host(bench: Bench) -> None:
     bag, slow, first = tail(bench)
     idle = bench.pilot(1, host="idle")
     assert not granted(bench.exchange(idle, want=1)), "it is not late yet"
@@ -56,7 +59,7 @@ def test_a_late_task_has_a_replica_elsewhere(bench: Bench) -> None:
     assert bench.exchange(slow).cancel == [first], "the other one is stopped"
 
 
-def test_who_waits_is_given_it_when_it_is_late(bench: Bench) -> None:
+def test_waiting_pilot_is_granted_a_replica_when_a_task_becomes_late(bench: Bench) -> None:
     tail(bench)
     idle = bench.pilot(1, host="idle")
     assert bench.exchange(idle, want=1, wait=60_000) is None, "it waits"
@@ -64,7 +67,7 @@ def test_who_waits_is_given_it_when_it_is_late(bench: Bench) -> None:
     assert granted(answer)
 
 
-def test_and_sooner_where_its_host_fails_much(bench: Bench) -> None:
+def test_task_of_an_unreliable_host_is_late_sooner(bench: Bench) -> None:
     """A quarter of the time is enough, and who waits need not ask again for it."""
     bench.submit(shape(6, retries=9))
     bad = bench.pilot(host="bad")
@@ -83,7 +86,7 @@ def test_and_sooner_where_its_host_fails_much(bench: Bench) -> None:
     assert when == 1.5 * MEAN / candidates.DOUBT_PART
 
 
-def test_never_on_the_host_that_runs_it(bench: Bench) -> None:
+def test_replica_never_goes_to_the_host_of_the_original(bench: Bench) -> None:
     tail(bench)
     bench.wait(2 * MEAN)
     again = bench.pilot(1, host="slow")
@@ -91,7 +94,7 @@ def test_never_on_the_host_that_runs_it(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("replicate", ["tail-fast", "true"])
-def test_at_another_site_rather_than_at_the_same(bench: Bench, replicate: str) -> None:
+def test_pilot_prefers_a_late_task_of_another_site(bench: Bench, replicate: str) -> None:
     bench.step(e.AddSite(0, "there", "ann", "local"))
     bench.submit(shape(3, expect=MEAN), policy={"replicate": replicate})
     for host, site in (("a", "here"), ("b", "there"), ("c", "here")):
@@ -102,7 +105,7 @@ def test_at_another_site_rather_than_at_the_same(bench: Bench, replicate: str) -
     assert [[task for _, task in bench.take(pilot, 1)] for pilot in asking] == [[1], [0], [2]]
 
 
-def test_not_before_the_last_task_has_started(bench: Bench) -> None:
+def test_tail_safe_makes_no_replica_before_the_last_task_has_started(bench: Bench) -> None:
     bench.submit(shape(20, expect=MEAN), replicate="tail-safe")
     slow, holds = bench.pilot(1, host="slow"), bench.pilot(1, host="holds")
     ((first, _),) = bench.take(slow, 1)
@@ -119,14 +122,14 @@ def test_not_before_the_last_task_has_started(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("replicate", ["none", "tail-safe"])
-def test_no_more_than_the_preset_says(bench: Bench, replicate: str) -> None:
+def test_preset_caps_the_replicas_of_a_task(bench: Bench, replicate: str) -> None:
     tail(bench, replicate)
     bench.wait(2 * MEAN)
     got = [granted(bench.exchange(bench.pilot(1, host=f"h{n}"), want=1)) for n in range(4)]
     assert [bool(each) for each in got] == 2 * [replicate == "tail-safe"] + [False, False]
 
 
-def test_a_small_share_of_the_bag(bench: Bench) -> None:
+def test_tail_safe_replicates_15_percent_of_a_bag(bench: Bench) -> None:
     """15 % of 20 are 3."""
     bag = bench.submit(shape(20, expect=MEAN), replicate="tail-safe")
     for n in range(20):
@@ -139,13 +142,13 @@ def test_a_small_share_of_the_bag(bench: Bench) -> None:
     assert bench.core.state.bags[bag].replicas_granted == 3
 
 
-def test_effects_are_not_done_twice(bench: Bench) -> None:
+def test_late_task_with_external_effects_has_no_replica(bench: Bench) -> None:
     tail(bench, "tail-fast", external=True)
     bench.wait(2 * MEAN)
     assert not granted(bench.exchange(bench.pilot(1, host="idle"), want=1))
 
 
-def test_what_waits_for_other_tasks_has_not_started(bench: Bench) -> None:
+def test_tail_safe_makes_no_replica_while_a_task_waits_for_another(bench: Bench) -> None:
     edges = np.array([[0, 2]], dtype="<i4").tobytes()
     bench.submit(shape(3, expect=MEAN), replicate="tail-safe", edges=edges)
     slow, quick, idle = [bench.pilot(host=host) for host in ("slow", "quick", "idle")]
@@ -163,7 +166,7 @@ def test_what_waits_for_other_tasks_has_not_started(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("more", [{"provision": "msr"}, {"batch": 2}])
-def test_pilots_for_one_task_and_batches_repeat_nothing(bench: Bench, more: dict[str, Any]) -> None:
+def test_batches_and_tasks_with_pilots_of_their_own_have_no_replicas(bench: Bench, more: dict[str, Any]) -> None:
     batch = more.pop("batch", 0)
     policy = {"replicate": "true", "attempt-deadline": "10"}
     bag = bench.submit(shape(2, expect=MEAN, batch=batch), policy=policy, **more)
@@ -176,7 +179,7 @@ def test_pilots_for_one_task_and_batches_repeat_nothing(bench: Bench, more: dict
     assert bench.take(bench.pilot(cores=2, host="idle"), 2) == []
 
 
-def test_a_paused_bag_has_none(bench: Bench) -> None:
+def test_paused_bag_has_no_replicas(bench: Bench) -> None:
     bag, _ = running(bench, 1)
     bench.do(e.Pause(0, bag, True))
     idle = bench.pilot(host="idle")
@@ -185,7 +188,7 @@ def test_a_paused_bag_has_none(bench: Bench) -> None:
     assert bench.core.state.pilots[idle].attempts_held == 1
 
 
-def test_it_takes_what_any_attempt_takes(bench: Bench) -> None:
+def test_replica_needs_a_slot_time_and_budget_like_any_attempt(bench: Bench) -> None:
     """A slot of the pilot, time that it must have left, and its part of the budget."""
     wanted = shape(3, cores=2, expect=MEAN, limit=60_000, grace=1_000)
     event = e.Submit(0, "ann", "bag", "", b"spec", [wanted], False, "fcfs", False, replicate="tail-fast",
@@ -199,7 +202,7 @@ def test_it_takes_what_any_attempt_takes(bench: Bench) -> None:
     assert len(bench.take(bench.pilot(cores=8, host="wide"))) == 1, "the budget has"
 
 
-def test_the_first_good_result_wins_and_who_waits_is_told_at_once(bench: Bench) -> None:
+def test_waiting_poll_is_answered_at_once_when_the_replica_succeeds(bench: Bench) -> None:
     _, ((slow, first),) = running(bench, 1)
     assert bench.exchange(slow, want=0, wait=20_000) is None, "it is busy, and has a poll waiting"
     idle = bench.pilot(host="idle")
@@ -208,7 +211,7 @@ def test_the_first_good_result_wins_and_who_waits_is_told_at_once(bench: Bench) 
     assert [answer.cancel for answer in answers(bench.effects, slow)] == [[first]]
 
 
-def test_it_survives_a_restart(bench: Bench) -> None:
+def test_running_replica_survives_a_restart(bench: Bench) -> None:
     bag, _, _ = tail(bench)
     bench.wait(2 * MEAN)
     idle = bench.pilot(1, host="idle")
@@ -219,7 +222,7 @@ def test_it_survives_a_restart(bench: Bench) -> None:
     assert bench.task(bag) == "succeeded"
 
 
-def test_after_a_restart_nothing_is_late_before_a_lease_has_passed(bench: Bench) -> None:
+def test_restarted_core_takes_no_task_for_late_before_a_lease_has_passed(bench: Bench) -> None:
     """It may have ended meanwhile, and its pilot be about to say so."""
     _, slow, first = tail(bench)
     bench.now += 2 * MEAN
@@ -234,12 +237,12 @@ def test_after_a_restart_nothing_is_late_before_a_lease_has_passed(bench: Bench)
     assert granted(bench.exchange(idle, want=1))
 
 
-def test_a_preset_that_does_not_exist(bench: Bench) -> None:
+def test_unknown_preset_is_refused_at_submission(bench: Bench) -> None:
     refused = bench.do(e.Submit(0, "user", "bag", "", b"", [shape(1)], False, "fcfs", False, replicate="twice"))
     assert "no way of replicating called 'twice'" in refused.message
 
 
-def test_bags_that_have_ended_are_not_looked_at_and_those_that_go_on_are(bench: Bench) -> None:
+def test_bag_is_scanned_for_replicas_only_while_it_has_not_ended(bench: Bench) -> None:
     bag, _, _ = tail(bench)
     assert list(bench.core.state.replicating) == [bag]
     bench.step(e.Cancel(0, bag, None))
@@ -253,7 +256,7 @@ def test_bags_that_have_ended_are_not_looked_at_and_those_that_go_on_are(bench: 
     assert not bench.core.state.bags[bag].ended and list(bench.core.state.replicating) == [bag]
 
 
-def test_what_starts_wakes_nobody_while_there_is_more_to_do(bench: Bench) -> None:
+def test_started_tasks_make_no_pilot_ask_again_while_others_are_ready(bench: Bench) -> None:
     bench.submit(shape(4, expect=MEAN), replicate="tail-safe")
     pilot = bench.pilot(4)
     held = [attempt for attempt, _ in bench.take(pilot, 3)]
@@ -266,7 +269,7 @@ def test_what_starts_wakes_nobody_while_there_is_more_to_do(bench: Bench) -> Non
     assert bench.core.state.version > version, "all have started: some may be late"
 
 
-def test_of_an_open_bag_nobody_knows_which_task_is_the_last(bench: Bench) -> None:
+def test_open_bag_has_no_replicas_until_it_is_closed(bench: Bench) -> None:
     bag, _, _ = tail(bench, open=True)
     bench.wait(2 * MEAN)
     assert not granted(bench.exchange(bench.pilot(1, host="idle"), want=1))
@@ -274,7 +277,7 @@ def test_of_an_open_bag_nobody_knows_which_task_is_the_last(bench: Bench) -> Non
     assert granted(bench.exchange(bench.pilot(1, host="idle"), want=1))
 
 
-def test_where_nobody_knows_how_long_tasks_take_the_attempts_are_not_gone_through(
+def test_attempts_are_not_scanned_while_no_duration_is_known(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked = []
@@ -292,7 +295,7 @@ def test_where_nobody_knows_how_long_tasks_take_the_attempts_are_not_gone_throug
 
 
 @pytest.mark.parametrize("together", [1, 2])
-def test_the_first_success_says_when_the_others_are_late(bench: Bench, together: int) -> None:
+def test_first_success_says_when_the_others_are_late(bench: Bench, together: int) -> None:
     """Before it nobody knew, and who asked was turned away.  One success and several are different facts."""
     running(bench, 1, "tail-safe", expect=0, spare=together)
     quick, idle = bench.pilot(cores=2, host="quick"), bench.pilot(host="idle")
@@ -306,7 +309,7 @@ def test_the_first_success_says_when_the_others_are_late(bench: Bench, together:
     assert bench.core.state.pilots[idle].attempts_held == 1
 
 
-def test_and_it_says_so_where_a_file_said_something_else(bench: Bench) -> None:
+def test_first_success_corrects_a_wrong_estimate_of_the_bag(bench: Bench) -> None:
     _, held = running(bench, 2, "tail-safe", expect=1_000 * MEAN)
     idle = bench.pilot(host="idle")
     assert bench.exchange(idle, want=1, wait=20_000) is None
@@ -317,7 +320,7 @@ def test_and_it_says_so_where_a_file_said_something_else(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("replicate", ["tail-safe", "tail-fast"])
-def test_where_what_nobody_could_run_is_cancelled_the_rest_is_the_last(bench: Bench, replicate: str) -> None:
+def test_cancelling_a_task_that_no_pilot_can_run_lets_the_rest_have_replicas(bench: Bench, replicate: str) -> None:
     bag = bench.submit(shape(1, expect=MEAN), shape(1, name="wide", cores=64), replicate=replicate)
     slow, idle = bench.pilot(host="slow"), bench.pilot(host="idle")
     bench.exchange(slow, started=[bench.take(slow, 1)[0][0]])
@@ -328,7 +331,7 @@ def test_where_what_nobody_could_run_is_cancelled_the_rest_is_the_last(bench: Be
 
 
 @pytest.mark.parametrize(("replicate", "replicas"), [("tail-fast", 1), ("tail-safe", 0)])
-def test_targets_that_wait_for_what_is_late_are_no_backlog(bench: Bench, replicate: str, replicas: int) -> None:
+def test_target_behind_a_late_task_forbids_tail_safe_replicas(bench: Bench, replicate: str, replicas: int) -> None:
     """Unless the last task of all must have started."""
     bench.submit(shape(2, expect=MEAN), shape(5, name="merge", after=[0]), replicate=replicate)
     slow, quick, idle = [bench.pilot(host=host) for host in ("slow", "quick", "idle")]
@@ -347,17 +350,17 @@ def test_targets_that_wait_for_what_is_late_are_no_backlog(bench: Bench, replica
     (Policy(), "tail-safe"), (Policy(replicate="none"), "none"), (Policy(replicate="tail-fast"), "tail-fast"),
     (Policy(replicate="NumberOfReplicas < 3"), "none"),
 ])  # fmt: skip
-def test_new_bags_are_safe_in_their_tail_unless_they_say_otherwise(policy: Policy, preset: str) -> None:
+def test_new_bag_has_tail_safe_unless_its_policy_says_otherwise(policy: Policy, preset: str) -> None:
     bag = Bag(name="bag", targets=[Target(command=["true"], source=Sweep())], policy=policy)
     event = submission(0, "ann", bag)
     assert event.replicate == preset and event.policy.get("replicate", preset) == policy.replicate
 
 
-def test_bags_of_which_a_journal_says_nothing_have_none() -> None:
+def test_journaled_bag_without_a_preset_has_no_replicas() -> None:
     assert {field.default for field in msgspec.structs.fields(f.BagSubmitted) if field.name == "replicate"} == {"none"}
 
 
-# --- of several bags --------------------------------------------------------------------------------------------------
+# --- of several bags ------------------------------------------------------------------------------------------------
 
 
 def bags(bench: Bench, pilot: int, want: int = 1) -> list[int]:
@@ -365,7 +368,7 @@ def bags(bench: Bench, pilot: int, want: int = 1) -> list[int]:
     return [attempts.task[attempts.row(attempt)] >> 32 for attempt, _ in bench.take(pilot, want)]
 
 
-def test_the_bag_that_ranks_highest_there_goes_first(bench: Bench) -> None:
+def test_replica_of_the_bag_with_the_highest_rank_goes_first(bench: Bench) -> None:
     plain, _ = running(bench, 2)
     mine, _ = running(bench, 2, policy={"rank": 'Host.Name == "mine" ? 5 : -5'})
     urgent, _ = running(bench, 2, priority=1)
@@ -373,7 +376,7 @@ def test_the_bag_that_ranks_highest_there_goes_first(bench: Bench) -> None:
     assert bags(bench, bench.pilot(cores=6, host="mine"), 6) == [mine, mine, urgent, urgent, plain, plain]
 
 
-def test_and_on_a_shared_site_the_owner_who_has_least(bench: Bench) -> None:
+def test_replica_at_a_shared_site_goes_to_the_owner_with_the_least_in_use(bench: Bench) -> None:
     bench.step(e.AddSite(0, "here", "ann", "local", ["bob"]))
     first, _ = running(bench, 3)
     his, _ = running(bench, 1, owner="bob")
@@ -381,17 +384,17 @@ def test_and_on_a_shared_site_the_owner_who_has_least(bench: Bench) -> None:
     assert [bags(bench, bench.pilot(host=f"i{n}")) for n in range(3)] == [[his], [first], [first]]
 
 
-def test_each_has_its_own_share(bench: Bench) -> None:
+def test_each_bag_has_a_share_of_replicas_of_its_own(bench: Bench) -> None:
     """15 % of 3 tasks are one replica, which another bag's does not count against."""
     known = [running(bench, 3, "tail-safe")[0] for _ in range(2)]
     bench.wait(2 * MEAN)
     assert bags(bench, bench.pilot(cores=4), 4) == known
 
 
-# --- several requests in one step -------------------------------------------------------------------------------------
+# --- several requests in one step -----------------------------------------------------------------------------------
 
 
-def test_what_has_ended_in_the_same_step_has_none(bench: Bench) -> None:
+def test_task_that_ends_in_the_same_step_has_no_replica(bench: Bench) -> None:
     _, held = running(bench, 4)
     bench.report(*held[3], wall=MEAN)  # the first success would be news
     one, two = bench.pilot(host="one"), bench.pilot(host="two")
@@ -405,7 +408,7 @@ def test_what_has_ended_in_the_same_step_has_none(bench: Bench) -> None:
     assert tasks == [[0], [2]]
 
 
-def test_what_starts_last_is_seen_in_the_same_step(bench: Bench) -> None:
+def test_last_start_allows_a_replica_in_the_same_step(bench: Bench) -> None:
     bench.submit(shape(2, expect=MEAN), replicate="tail-safe")
     slow, holds, idle = [bench.pilot(host=host) for host in ("slow", "holds", "idle")]
     bench.exchange(slow, started=[bench.take(slow, 1)[0][0]])
@@ -415,7 +418,7 @@ def test_what_starts_last_is_seen_in_the_same_step(bench: Bench) -> None:
     assert bench.core.state.pilots[idle].attempts_held == 1
 
 
-def test_a_policy_is_obeyed_from_the_next_request_of_the_same_step(bench: Bench) -> None:
+def test_changed_policy_is_obeyed_from_the_next_request_of_the_same_step(bench: Bench) -> None:
     bag, _ = running(bench, 2, policy={"replicate": "true"})
     one, two = bench.pilot(host="one"), bench.pilot(host="two")
     bench.step(
@@ -425,7 +428,7 @@ def test_a_policy_is_obeyed_from_the_next_request_of_the_same_step(bench: Bench)
 
 
 @pytest.mark.parametrize("own", [63, 64, 200])
-def test_what_a_large_host_runs_itself_does_not_hide_what_else_is_late(own: int) -> None:
+def test_late_tasks_of_the_asking_host_do_not_hide_others(own: int) -> None:
     b = Bench(lease=36_000_000, silence=360_000_000)
     b.submit(shape(own + 4, expect=MEAN), replicate="tail-fast")
     large, small = b.pilot(cores=256, host="large"), b.pilot(cores=4, host="small")
@@ -437,3 +440,54 @@ def test_what_a_large_host_runs_itself_does_not_hide_what_else_is_late(own: int)
     while more := b.take(large, 8):
         found += [task for _, task in more]
     assert sorted(found) == [*range(own, own + 4)]
+
+
+def test_tail_safe_waits_for_a_last_task_of_whose_two_attempts_none_has_started() -> None:
+    b = Bench(**PATIENT, park=10 * HOUR)
+    bag = b.submit(shape(40, expect=LONG_MEAN, retries=9), replicate="tail-safe", policy={"attempt-deadline": "60"})
+    b.start("slow")
+    ((_, task),) = b.take(b.pilot(host="mute"), 1)  # never says that it started
+    b.finish("quick", 38, LONG_MEAN)
+    b.wait(61_000)
+    assert sorted(b.take(b.pilot(host=f"again{n}"), 1)[0][1] for n in range(2)) == [0, 1]
+    b.wait(LATE - 60_000)
+    attempts = b.core.state.attempts
+    assert STARTED not in [attempts.state[row] for row in attempts.of_task(bag << 32 | task)]
+    assert b.take(b.pilot(host="third"), 1) == []
+
+
+def test_task_with_the_fewest_attempts_comes_first_even_at_its_own_site() -> None:
+    b = Bench(**PATIENT, park=10 * HOUR)
+    for site in ("there", "third"):
+        b.step(e.AddSite(0, site, "ann", "local"))
+    b.submit(shape(40, expect=LONG_MEAN, retries=9), replicate="tail-safe")
+    b.start("t1", site="there")
+    b.start("h1", site="here")
+    b.finish("quick", 38, LONG_MEAN)
+    b.wait(LATE + 1_000)
+    assert b.start("t2", site="third")[2] == 0, "which has two now"
+    assert [task for _, task in b.take(b.pilot(host="h2", site="here"), 1)] == [1]
+
+
+@pytest.mark.parametrize("mode", ["tail-fast", "tail-safe"])
+def test_waiting_pilots_are_granted_as_many_replicas_as_the_preset_allows(mode: str) -> None:
+    b = Bench(park=HOUR, lease=10 * HOUR, silence=20 * HOUR)
+    bag = b.submit(shape(2, expect=1_000), policy={"replicate": mode, "replicas-share": "300%"})
+    slow, quick, *idle = (b.pilot(host=host) for host in "abcd")
+    ((held, _),) = b.take(slow, 1)
+    b.report(quick, b.take(quick, 1)[0][0], wall=1_000)
+    for pilot in idle:
+        assert b.exchange(pilot, want=1, wait=HOUR) is None
+    b.exchange(slow, started=[held])
+    b.wait(600_000)
+    assert b.core.state.bags[bag].tasks.live[0] == 3
+    assert all(b.core.state.pilots[pilot].waiting_request is None for pilot in idle)
+
+
+def test_replicas_go_to_matching_hosts_only() -> None:
+    b = Bench()
+    bag, _, _ = tail(b, policy={"requirements": 'Host.Name != "bad"'})
+    bad, good = b.pilot(host="bad"), b.pilot(host="good")
+    b.wait(2 * MEAN)
+    assert bags(b, bad) == []
+    assert bags(b, good) == [bag]

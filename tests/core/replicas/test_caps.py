@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.core.conftest import Bench, shape
+from tests.core.conftest import HOUR, PATIENT, Bench, answers, granted, shape
 from windfall.core.decide.replicas.by_expression import CYCLE
 from windfall.core.messages import events as e
 
 MINUTE = 60_000
-HOUR = 60 * MINUTE
 
 
 @pytest.fixture
@@ -48,17 +47,17 @@ def set_policy(b: Bench, bag: int, **policy: str) -> Any:
     return b.do(e.SetPolicy(0, bag, {key.replace("_", "-"): text for key, text in policy.items()}, "ann"))
 
 
-# --- of a task --------------------------------------------------------------------------------------------------------
+# --- of a task ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("cap", "replicas"), [("1", 0), ("2", 1), ("4", 3)])
-def test_attempts_of_a_task_at_a_time(b: Bench, cap: str, replicas: int) -> None:
+def test_replicas_per_task_caps_the_attempts_of_a_task_at_a_time(b: Bench, cap: str, replicas: int) -> None:
     bag, _ = running(b, 1, **{"replicas-per-task": cap, "replicas-share": "900%"})
     assert idle(b, 6) == [0] * replicas
     assert f"replicas-per-task = {cap} allows {cap} of a task" in b.explain(bag, 0)
 
 
-def test_it_stands_in_the_place_of_the_presets_own_and_of_an_expressions(b: Bench) -> None:
+def test_replicas_per_task_overrides_the_caps_of_presets_and_expressions(b: Bench) -> None:
     bag, _ = running(b, 1, **{"replicas-share": "900%"})
     assert idle(b, 6) == [0, 0], "tail-fast: three at a time"
     set_policy(b, bag, replicate="true", replicas_per_task="8")
@@ -69,17 +68,17 @@ def test_it_stands_in_the_place_of_the_presets_own_and_of_an_expressions(b: Benc
     assert idle(b, 2, CYCLE) == [], "six, as ever"
 
 
-def test_it_holds_for_what_is_overdue_as_well(b: Bench) -> None:
+def test_replicas_per_task_caps_the_attempts_of_an_overdue_task(b: Bench) -> None:
     running(b, 1, **{"replicate": "none", "attempt-deadline": "60", "replicas-per-task": "2"})
     for wanted in ([0], [], []):
         b.wait(2 * MINUTE)
         assert idle(b, 1) == wanted
 
 
-# --- of a bag ---------------------------------------------------------------------------------------------------------
+# --- of a bag -------------------------------------------------------------------------------------------------------
 
 
-def test_a_share_of_the_bags_tasks(b: Bench) -> None:
+def test_replicas_share_caps_the_replicas_of_a_bag(b: Bench) -> None:
     bag, _ = running(b, 10, **{"replicas-share": "30%"})
     assert idle(b, 8) == [0, 1, 2]
     assert "no replica of it will be made: the bag has had 3, and replicas-share = 30% allows" in b.explain(bag, 5)
@@ -89,7 +88,7 @@ def test_a_share_of_the_bags_tasks(b: Bench) -> None:
     assert idle(b, 1) == []
 
 
-def test_who_waits_is_given_a_replica_when_a_cap_is_raised(b: Bench) -> None:
+def test_waiting_pilot_is_granted_a_replica_when_a_cap_is_raised(b: Bench) -> None:
     bag, _ = running(b, 2, **{"replicas-share": "0%"})
     pilot = b.pilot(host="idle")
     assert b.exchange(pilot, want=1, wait=HOUR) is None
@@ -97,10 +96,10 @@ def test_who_waits_is_given_a_replica_when_a_cap_is_raised(b: Bench) -> None:
     assert b.core.state.pilots[pilot].attempts_held == 1
 
 
-# --- of what they cost ------------------------------------------------------------------------------------------------
+# --- of what they cost ----------------------------------------------------------------------------------------------
 
 
-def test_what_is_in_play_counts_as_long_as_such_tasks_take(b: Bench) -> None:
+def test_replicas_cost_counts_running_replicas_by_the_mean_and_then_by_their_time(b: Bench) -> None:
     bag, _ = running(b, 8, expect=15 * MINUTE, **{"replicas-cost": "1 core-hours"})
     assert idle(b, 8) == [0, 1, 2, 3]
     b.wait(HOUR)
@@ -109,12 +108,12 @@ def test_what_is_in_play_counts_as_long_as_such_tasks_take(b: Bench) -> None:
     assert len(idle(b, 8)) == 4
 
 
-def test_of_one_answer_too(b: Bench) -> None:
+def test_replicas_cost_caps_the_replicas_of_one_answer(b: Bench) -> None:
     running(b, 8, expect=15 * MINUTE, **{"replicas-cost": "1 core-hours"})
     assert len(b.take(b.pilot(cores=8, host="wide"))) == 4
 
 
-def test_what_was_in_vain_is_spent(b: Bench) -> None:
+def test_time_of_needless_replicas_is_spent(b: Bench) -> None:
     bag, held = running(b, 4, expect=15 * MINUTE, **{"replicas-cost": "1 core-hours"})
     assert idle(b, 1) == [0]
     b.wait(45 * MINUTE)
@@ -128,7 +127,7 @@ def test_what_was_in_vain_is_spent(b: Bench) -> None:
     assert "needless attempts have used 1.083 core-hours, and replicas-cost = 1 core-hours" in b.explain(bag, 2)
 
 
-def test_where_the_replica_wins_the_originals_time_was_in_vain(b: Bench) -> None:
+def test_time_of_both_attempts_is_spent_when_the_replica_wins(b: Bench) -> None:
     bag, _ = running(b, 1)
     b.wait(10 * MINUTE)
     fast = b.pilot(host="fast")
@@ -139,7 +138,33 @@ def test_where_the_replica_wins_the_originals_time_was_in_vain(b: Bench) -> None
     assert b.core.state.bags[bag].replica_waste == 11 * MINUTE
 
 
-def test_what_never_started_and_what_was_lost_costs_nothing(b: Bench) -> None:
+def test_cost_that_a_replica_did_not_use_pays_for_another() -> None:
+    b = Bench(**PATIENT)
+    b.submit(shape(2, name="wide", cores=4, expect=HOUR, retries=9), shape(40, name="narrow", expect=HOUR, retries=9),
+             replicate="tail-safe", policy={"replicas-cost": "4 core-hours", "replicas-share": "100%"})
+    first, wide, narrow = b.pilot(cores=4, host="first"), b.pilot(cores=4, host="wide"), b.pilot(host="narrow")
+    b.report(first, b.take(first, 1)[0][0], wall=HOUR)
+    b.exchange(first, bye="idle")
+    one, other = b.take(wide, 1)[0][0], b.take(narrow, 1)[0][0]
+    quick = b.pilot(host="quick")
+    for _ in range(39):
+        b.report(quick, b.take(quick, 1)[0][0], wall=HOUR)
+    b.exchange(quick, bye="idle")
+    b.exchange(wide, started=[one])
+    b.exchange(narrow, started=[other])
+    b.wait(HOUR * 3 // 2 - 1_000)
+    helper = b.pilot(cores=4, host="helper")
+    assert b.exchange(helper, want=1, wait=20_000) is None
+    replica = granted(answers(b.wait(1_500), helper)[0])[0][0]  # it may take all there is
+    b.exchange(helper, started=[replica])
+    idle = b.pilot(host="idle")
+    assert b.exchange(idle, want=1, wait=HOUR) is None
+    b.wait(5_000)
+    seen = b.step(b.asks(wide, reports=[e.Report(one, "succeeded", "", wall=HOUR * 3 // 2 + 6_000)]))
+    assert [task for answer in answers(seen, idle) for _, task in granted(answer)] == [2]
+
+
+def test_attempts_that_never_started_or_were_lost_cost_nothing(b: Bench) -> None:
     bag, held = running(b, 2)
     assert idle(b, 1, start=False) == [0]
     b.wait(MINUTE)
@@ -151,14 +176,14 @@ def test_what_never_started_and_what_was_lost_costs_nothing(b: Bench) -> None:
     assert b.core.state.bags[bag].replica_waste == 0
 
 
-def test_where_nobody_knows_how_long_tasks_take_nothing_is_paid_for(b: Bench) -> None:
+def test_replicas_cost_allows_no_replica_while_no_duration_is_known(b: Bench) -> None:
     bag, _ = running(b, 2, expect=0, **{"replicas-cost": "1000 core-hours"})
     assert idle(b, 1) == []
     set_policy(b, bag, replicas_cost="")
     assert idle(b, 2) == [0, 1]
 
 
-def test_what_was_spent_survives_a_restart_and_a_snapshot(b: Bench) -> None:
+def test_replica_waste_survives_a_restart_and_a_snapshot(b: Bench) -> None:
     bag, held = running(b, 2, **{"replicas-cost": "1 core-minutes"})
     idle(b, 1)
     b.wait(MINUTE)
@@ -169,7 +194,7 @@ def test_what_was_spent_survives_a_restart_and_a_snapshot(b: Bench) -> None:
         assert b.core.state.bags[bag].replica_waste == MINUTE and idle(b, 1) == []
 
 
-# --- what is refused --------------------------------------------------------------------------------------------------
+# --- what is refused ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("key", "text"), [
@@ -178,7 +203,7 @@ def test_what_was_spent_survives_a_restart_and_a_snapshot(b: Bench) -> None:
     ("replicas-share", "-1%"), ("replicas-share", "%"), ("replicas-cost", "10"), ("replicas-cost", "10 hours"),
     ("replicas-cost", "9" * 400 + " core-hours"), ("replicas-share", "9" * 400 + "%"), ("replicas-most", "3"),
 ])  # fmt: skip
-def test_what_is_no_cap_is_refused(b: Bench, key: str, text: str) -> None:
+def test_malformed_cap_is_refused(b: Bench, key: str, text: str) -> None:
     bag = b.submit(shape(1))
     assert key in set_policy(b, bag, **{key: text}).message
     assert not b.core.state.bags[bag].policy

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from tests.core.conftest import Bench, answers, granted, shape
+from tests.core.conftest import HOUR, PATIENT, Bench, answers, granted, shape
 from windfall.core.decide.replicas import candidates
 from windfall.core.messages import events as e
+from windfall.core.messages.lifecycle import READY
 
 MEAN = 64_000  # what was found is kept for a second
 LATE = 3 * MEAN // 2
 TASKS = 40
-HOUR = 3_600_000
 
 
 @pytest.fixture
@@ -48,7 +50,7 @@ def replica(b: Bench, host: str, task: int) -> tuple[int, int]:
     return pilot, attempt
 
 
-def test_no_third_attempt_while_a_late_task_has_one(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_task_gets_no_third_attempt_while_another_has_one(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fewest attempts first, also of those that were too many to be listed."""
     monkeypatch.setattr(candidates, "MOST_PER_CLASS", 4)
     tail(b, [0] * 6)
@@ -56,7 +58,7 @@ def test_no_third_attempt_while_a_late_task_has_one(b: Bench, monkeypatch: pytes
     assert [asks(b, f"idle{n}") for n in range(6)] == [[0], [1], [2], [3], [4], [5]]
 
 
-def test_a_replica_that_failed_makes_way_for_another(b: Bench) -> None:
+def test_task_whose_replica_failed_is_replicated_again(b: Bench) -> None:
     """Who waits is asked (`_steps_back`), and is not left to wait for ever."""
     tail(b, [0])
     b.wait(LATE)
@@ -70,7 +72,7 @@ def test_a_replica_that_failed_makes_way_for_another(b: Bench) -> None:
     assert [task for a in seen if getattr(a, "key", 0) == other.key for _, task in granted(a)] == [0]
 
 
-def test_and_does_so_at_once(b: Bench) -> None:
+def test_task_whose_replica_failed_is_granted_to_the_next_host_at_once(b: Bench) -> None:
     tail(b, [0], policy={"replicas-per-task": "2"})
     b.wait(LATE)
     pilot, attempt = replica(b, "idle", 0)
@@ -78,7 +80,7 @@ def test_and_does_so_at_once(b: Bench) -> None:
     assert asks(b, "another") == [0]
 
 
-def test_and_those_who_wait_are_fed(b: Bench) -> None:
+def test_waiting_pilot_is_granted_the_task_whose_replica_failed(b: Bench) -> None:
     tail(b, [0], policy={"replicas-per-task": "2"})
     b.wait(LATE)
     pilot, attempt = replica(b, "idle", 0)
@@ -89,7 +91,7 @@ def test_and_those_who_wait_are_fed(b: Bench) -> None:
     assert [task for a in answers(seen, waits) for _, task in granted(a)] == [0]
 
 
-def test_who_waits_is_woken_though_an_earlier_timer_was_for_nothing(b: Bench) -> None:
+def test_waiting_pilot_is_woken_although_an_earlier_timer_found_nothing(b: Bench) -> None:
     (first, one), _ = tail(b, [0, 10_000])
     begin = b.now - 10_000
     waits = b.pilot(host="idle")
@@ -101,7 +103,7 @@ def test_who_waits_is_woken_though_an_earlier_timer_was_for_nothing(b: Bench) ->
     assert [task for a in answers(seen, waits) for _, task in granted(a)] == [1]
 
 
-def test_what_is_late_now_goes_before_what_has_more_attempts(b: Bench) -> None:
+def test_late_task_with_one_attempt_goes_before_one_with_two(b: Bench) -> None:
     slow = tail(b, [0, 40_000, 40_000, 30_000])
     begin, h = b.now - 40_000, b.core.state.hosts
     b.wait(begin + LATE - b.now)
@@ -115,7 +117,7 @@ def test_what_is_late_now_goes_before_what_has_more_attempts(b: Bench) -> None:
     assert asks(b, "another") == [3]
 
 
-def test_an_entry_that_does_not_stand_hides_nothing(b: Bench) -> None:
+def test_outdated_entry_of_a_scan_hides_no_late_task(b: Bench) -> None:
     slow = tail(b, [0, 0, 0])
     b.wait(LATE)
     replica(b, "idle0", 0)
@@ -131,7 +133,7 @@ def test_an_entry_that_does_not_stand_hides_nothing(b: Bench) -> None:
     assert asks(b, "another") == [1], "one attempt, and late"
 
 
-def test_who_waits_is_woken_when_the_replica_is_late_itself(b: Bench) -> None:
+def test_waiting_pilot_is_woken_when_the_replica_is_late_too(b: Bench) -> None:
     slow = tail(b, [0])
     b.wait(LATE)
     waits = b.pilot(host="slow0")
@@ -143,7 +145,7 @@ def test_who_waits_is_woken_when_the_replica_is_late_itself(b: Bench) -> None:
     assert [task for a in answers(seen, waits) for _, task in granted(a)] == [0]
 
 
-def test_of_thousands_that_are_late_soon_none_is_forgotten(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_of_doubted_hosts_do_not_hide_late_ones(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Doubted ones stand in the list of those that were late, and must not make it look complete."""
     monkeypatch.setattr(candidates, "MOST_PER_CLASS", 2)
     slow = tail(b, [0, 0, 0, 0, 40_000, 40_000], policy={"replicas-per-task": "2"})
@@ -155,7 +157,7 @@ def test_of_thousands_that_are_late_soon_none_is_forgotten(b: Bench, monkeypatch
     assert sorted(asks(b, f"idle{n}") for n in range(6)) == [[0], [1], [2], [3], [4], [5]]
 
 
-def test_what_waited_for_a_timer_that_averages_moved(b: Bench) -> None:
+def test_timer_is_set_again_when_the_mean_has_grown(b: Bench) -> None:
     """The mean has grown a little since a timer was set: it fires for nothing, and must be set again."""
     b.submit(shape(TASKS, expect=MEAN, retries=9), replicate="tail-safe")
     pilots = [b.pilot(host=f"slow{n}") for n in range(3)]
@@ -175,7 +177,7 @@ def test_what_waited_for_a_timer_that_averages_moved(b: Bench) -> None:
     assert [task for a in answers(seen, waits) for _, task in granted(a)] == [1], b.now - begin
 
 
-def test_and_nobody_asks_in_vain_for_ever(b: Bench) -> None:
+def test_task_whose_replica_failed_is_granted_to_the_first_pilot_that_asks(b: Bench) -> None:
     """Those who found nothing are turned away until something has changed."""
     tail(b, [0], policy={"replicas-per-task": "2"})
     b.wait(LATE)
@@ -188,7 +190,7 @@ def test_and_nobody_asks_in_vain_for_ever(b: Bench) -> None:
     assert got[:1] == [0]
 
 
-def test_nor_is_asking_again_in_vain(b: Bench) -> None:
+def test_task_that_becomes_late_is_granted_to_a_pilot_like_one_refused_before(b: Bench) -> None:
     """Pilots that are like those who found nothing are turned away until something has changed."""
     slow = tail(b, [0, 10_000])
     begin, got = b.now - 10_000, []
@@ -202,7 +204,7 @@ def test_nor_is_asking_again_in_vain(b: Bench) -> None:
     assert got[:1] == [1]
 
 
-def test_the_one_that_runs_longest_stays_first_when_its_replica_is_late_too(b: Bench) -> None:
+def test_task_that_runs_longest_goes_first_when_its_replica_is_late_too(b: Bench) -> None:
     slow = tail(b, [0, 5_000])
     begin = b.now - 5_000
     b.wait(begin + LATE - b.now)
@@ -216,7 +218,7 @@ def test_the_one_that_runs_longest_stays_first_when_its_replica_is_late_too(b: B
     assert asks(b, "third") == [0]
 
 
-def test_an_attempt_that_comes_back_beside_its_replica_hides_nothing() -> None:
+def test_attempt_that_comes_back_beside_its_late_replica_hides_no_late_task() -> None:
     b = Bench(lease=MEAN, silence=10 * HOUR, park=HOUR, idle=10 * HOUR)
     b.submit(shape(TASKS, expect=MEAN, retries=9, limit=20_000), replicate="tail-safe")
     silent, quick = b.pilot(host="silent"), b.pilot(host="quick")
@@ -239,7 +241,7 @@ def test_an_attempt_that_comes_back_beside_its_replica_hides_nothing() -> None:
     assert asks(b, "third") == [0]
 
 
-def test_what_fits_nobody_hides_nothing_for_ever(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_task_that_fits_no_pilot_hides_no_other(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """More are late than are listed, and one of those that are can be had by none of those who wait."""
     monkeypatch.setattr(candidates, "MOST_PER_CLASS", 4)
     b.submit(shape(1, name="big", cores=4, expect=MEAN, retries=9), shape(TASKS, expect=MEAN, retries=9),
@@ -258,7 +260,7 @@ def test_what_fits_nobody_hides_nothing_for_ever(b: Bench, monkeypatch: pytest.M
     assert list(b.core.state.bags[1].tasks.live)[:9] == [1] + [2] * 8
 
 
-def test_nor_in_the_step_in_which_what_came_back_goes_to_another(b: Bench) -> None:
+def test_failed_task_granted_again_in_the_same_step_forbids_replicas(b: Bench) -> None:
     """Somebody has looked; then a task fails, and is granted again, and has not started."""
     slow = tail(b, [0, 0])
     b.wait(LATE)
@@ -269,3 +271,200 @@ def test_nor_in_the_step_in_which_what_came_back_goes_to_another(b: Bench) -> No
         b.asks(one, want=1), b.asks(two, want=1),
     )
     assert [[task for a in answers(seen, pilot) for _, task in granted(a)] for pilot in (one, two)] == [[1], []]
+
+
+def test_tasks_become_late_when_the_mean_falls() -> None:
+    b = Bench(**PATIENT)
+    b.submit(shape(40, retries=9), replicate="tail-safe")
+    pilots = [b.pilot(host=f"t{n}") for n in range(20)]
+    held = [b.take(pilot, 1)[0][0] for pilot in pilots]
+    quick = b.pilot(host="quick")
+    for _ in range(20):
+        b.report(quick, b.take(quick, 1)[0][0], wall=600_000)
+    b.exchange(quick, bye="idle")
+    for pilot, attempt in zip(pilots, held, strict=True):
+        b.exchange(pilot, started=[attempt])
+    idle = b.pilot(host="idle")
+    b.wait(10_000)
+    assert b.exchange(idle, want=1, wait=20_000) is None
+    for pilot, attempt in list(zip(pilots, held, strict=True))[:18]:
+        b.exchange(pilot, reports=[e.Report(attempt, "succeeded", "", wall=10_000)])
+    given: list[object] = []
+    for _ in range(50):  # not after fifteen minutes
+        given += [each for answer in answers(b.wait(1_000), idle) for each in granted(answer)]
+        if (
+            b.core.state.pilots[idle].waiting_request is None
+            and (answer := b.exchange(idle, want=1, wait=20_000)) is not None
+        ):
+            given += granted(answer)
+        if given:
+            return
+    pytest.fail("nobody was seen to be late")
+
+
+def test_task_is_late_sooner_when_its_host_turns_bad() -> None:
+    """By what became of another bag's tasks there; seen by one who waits."""
+    b = Bench(**PATIENT, park=10 * HOUR)
+    b.submit(shape(40, expect=MEAN, retries=9), replicate="tail-safe")
+    bad = b.pilot(host="bad", cores=3)
+    ((attempt, task),) = b.take(bad, 1)
+    b.finish("quick", 39, MEAN)
+    b.exchange(bad, started=[attempt])
+    idle, began = b.pilot(host="idle"), b.now
+    assert b.exchange(idle, want=1, wait=10 * HOUR) is None
+    other = b.submit(shape(6, cores=2, retries=0))
+    while b.core.state.bags[other].counts[READY]:
+        ((held, _),) = b.take(bad, 1)
+        b.exchange(bad, started=[held])
+        b.report(bad, held, "failed", "exit", wall=20_000)
+    seen = b.wait(began + LATE // 2 - b.now)
+    assert [each for answer in answers(seen, idle) for _, each in granted(answer)] == [task]
+
+
+def test_fast_pilots_of_the_host_that_runs_a_late_task_hide_no_other_pilot() -> None:
+    b = Bench(**PATIENT, park=10 * HOUR)
+    b.submit(shape(40, expect=MEAN, retries=9), replicate="tail-safe")
+    slow, _, task = b.start("slow")
+    b.finish("quick", 39, MEAN)
+    b.core.state.hosts.speed[b.core.state.pilots[slow].row] = 5.0
+    for _ in range(70):
+        assert b.exchange(b.pilot(host="slow"), want=1, wait=10 * HOUR) is None
+    other = b.pilot(host="other")
+    assert b.exchange(other, want=1, wait=10 * HOUR) is None
+    seen = b.wait(LATE)
+    assert [each for answer in answers(seen, other) for _, each in granted(answer)] == [task]
+
+
+# --- scans kept from one request to the next ------------------------------------------------------------------------
+
+
+def late(b: Bench, running: int, **more: Any) -> tuple[int, list[tuple[int, int]]]:
+    """A bag of which so many tasks run and are late; with who runs them: pilot and attempt."""
+    bag = b.submit(shape(TASKS, expect=MEAN), replicate="tail-safe", retries=1, **more)
+    slow = []
+    for n in range(running):
+        pilot = b.pilot(host=f"slow{n}")
+        ((attempt, _),) = b.take(pilot, 1)
+        b.exchange(pilot, started=[attempt])
+        slow.append((pilot, attempt))
+    quick = b.pilot(host="quick")
+    for _ in range(TASKS - running):
+        ((attempt, _),) = b.take(quick, 1)
+        b.report(quick, attempt, wall=MEAN)
+    b.wait(2 * MEAN)
+    return bag, slow
+
+
+def one_after_the_other(b: Bench, apart: int, running: int) -> dict[int, tuple[int, int]]:
+    """Tasks that start so many ms apart, the last of a bag: when each started → who runs it, pilot and attempt."""
+    b.submit(shape(10 * running, expect=MEAN), replicate="tail-safe", policy={"replicas-per-task": "2"})
+    quick, began = b.pilot(host="quick"), {}
+    for _ in range(9 * running):
+        b.report(quick, b.take(quick, 1)[0][0], wall=MEAN)
+    slow = [b.pilot(host=f"slow{n}") for n in range(running)]
+    held = [b.take(pilot, 1)[0][0] for pilot in slow]
+    for pilot, attempt in zip(slow, held, strict=True):
+        b.exchange(pilot, started=[attempt])
+        began[b.now] = pilot, attempt
+        b.wait(apart)
+    return began
+
+
+def replicas(b: Bench, ran: set[int]) -> list[tuple[int, int]]:
+    """(task, when it was granted) of what others have than those."""
+    attempts = b.core.state.attempts
+    return sorted((attempts.task[row] & 0xFFFFFFFF, attempts.granted[row]) for row in attempts.of_bag(1).tolist()
+                  if attempts.pilot[row] not in ran)
+
+
+def test_scan_serves_many_requests(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = []
+    real = candidates._scan_attempts
+    monkeypatch.setattr(candidates, "_scan_attempts", lambda *each: looks.append(1) or real(*each))
+    _, slow = late(bench, 5)
+    looks.clear()
+    assert [asks(bench, f"idle{n}") for n in range(5)] == [[0], [1], [2], [3], [4]]
+    assert len(looks) == 1
+    bench.wait(MEAN)
+    asks(bench, "another")
+    assert len(looks) == 1, "nothing has ended since"
+    bench.report(*slow[0], wall=MEAN)
+    bench.wait(MEAN)
+    asks(bench, "another")
+    assert len(looks) > 1, "averages move"
+
+
+@pytest.mark.parametrize("most", [256, 3])
+def test_scan_foresees_the_tasks_that_become_late_next(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has its replica when its time has come, without another look; one that has ended meanwhile has none."""
+    monkeypatch.setattr(candidates, "MOST_LATE", most)
+    bench = Bench(lease=3_600_000, silence=36_000_000)
+    looks, real = [], candidates._scan_attempts
+    began = one_after_the_other(bench, 100, 8)
+    ran = {pilot for pilot, _ in began.values()}
+    bench.wait(min(began) + 3 * MEAN // 2 - bench.now - 10)
+    for n in range(8):
+        assert bench.exchange(bench.pilot(host=f"idle{n}"), want=1, wait=20_000) is None
+    monkeypatch.setattr(candidates, "_scan_attempts", lambda *each: looks.append(1) or real(*each))
+    ended = [*began][5]
+    bench.report(*began.pop(ended), wall=MEAN)
+    bench.wait(900)
+    tasks = [n for n in range(72, 80) if n != 77]
+    assert replicas(bench, ran) == [(n, at + 3 * MEAN // 2) for n, at in zip(tasks, began, strict=True)]
+    assert len(looks) <= (2 if most > 8 else 8)
+
+
+def test_task_that_ended_since_the_scan_has_no_replica(bench: Bench) -> None:
+    _, slow = late(bench, 3)
+    assert asks(bench, "idle") == [0]
+    bench.report(*slow[1], wall=MEAN)
+    assert asks(bench, "idler") == [2]
+
+
+def test_tail_safe_makes_no_replica_while_a_lost_task_has_not_started_again(bench: Bench) -> None:
+    _, slow = late(bench, 3)
+    assert asks(bench, "idle") == [0]
+    bench.exchange(slow[2][0], bye="stopped", reports=[e.Report(slow[2][1], "lost")])
+    again = bench.pilot(host="again")
+    ((attempt, task),) = bench.take(again, 1)
+    assert task == 2
+    assert asks(bench, "idler") == []
+    bench.exchange(again, started=[attempt])
+    assert asks(bench, "idlest") == [1]
+
+
+def test_changed_policy_holds_from_the_next_request(bench: Bench) -> None:
+    bag, _ = late(bench, 3)
+    assert asks(bench, "idle") == [0]
+    bench.do(e.SetPolicy(0, bag, {"replicas-per-task": "1"}, "ann"))
+    assert asks(bench, "idler") == []
+    bench.do(e.SetPolicy(0, bag, {"replicas-per-task": "2"}, "ann"))
+    assert asks(bench, "idlest") == [1]
+
+
+def test_late_tasks_that_do_not_fit_a_pilot_hide_no_others(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(candidates, "MOST_PER_CLASS", 2)
+    bench.submit(shape(4, expect=MEAN, gpus=1), shape(TASKS, expect=MEAN), replicate="tail-safe")
+    for n in range(4):
+        pilot = bench.pilot(host=f"gpu{n}", gpus=1)
+        ((attempt, task),) = bench.take(pilot, 1)
+        bench.exchange(pilot, started=[attempt])
+        assert task < 4
+    bench.wait(MEAN // 4)  # so that those are late before
+    last = bench.pilot(host="last")
+    ((attempt, task),) = bench.take(last, 1)
+    bench.exchange(last, started=[attempt])
+    quick = bench.pilot(host="quick")
+    for _ in range(TASKS - 1):
+        ((done, _),) = bench.take(quick, 1)
+        bench.report(quick, done, wall=MEAN)
+    bench.wait(2 * MEAN)
+    assert asks(bench, "idle") == [task]
+
+
+def test_scan_of_an_ended_bag_is_forgotten(bench: Bench) -> None:
+    first, slow = late(bench, 1)
+    assert asks(bench, "idle") == [0] and first in bench.core.turn.replicas.kept_scans
+    bench.report(*slow[0], wall=MEAN)
+    second, _ = late(bench, 2)
+    assert asks(bench, "idler") == [0] and list(bench.core.turn.replicas.kept_scans) == [second]

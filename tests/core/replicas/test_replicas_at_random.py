@@ -104,7 +104,7 @@ def play(seed: int, monkeypatch: pytest.MonkeyPatch) -> Judge:
 
 
 @pytest.mark.parametrize("first", [0, 5, 10])
-def test_replicas_at_random(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replicas_of_random_runs_break_no_rule(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     judges = [play(seed, monkeypatch) for seed in range(first, first + 5)]
     assert [judge.broken for judge in judges] == [[]] * 5
     assert sum(judge.replicas for judge in judges) > 20

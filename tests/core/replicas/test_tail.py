@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from tests.core.conftest import Bench, answers, granted, shape
-from windfall.core.decide.grant import wake
+from tests.core.conftest import HOUR, PATIENT, Bench, answers, granted, shape, tasks_by_bag
 from windfall.core.decide.replicas import tail
 from windfall.core.decide.replicas.tail import expected_ends
 from windfall.core.messages import events as e
@@ -21,14 +20,14 @@ def b() -> Bench:
     return Bench(lease=3_600_000, silence=36_000_000, park=3_600_000)
 
 
-def test_grants_shrink_to_one(b: Bench) -> None:
+def test_grants_shrink_to_one_task_in_the_tail(b: Bench) -> None:
     b.submit(shape(20, expect=MINUTE), replicate="tail-safe")
     assert [len(b.take(b.pilot(cores=4, host=f"h{n}"))) for n in range(3)] == [4, 4, 4]
     last = b.pilot(cores=4, host="last")
     assert [len(b.take(last)) for _ in range(5)] == [1, 1, 1, 1, 0], "8 wait, 12 are out"
 
 
-def test_a_tail_stays_one_whatever_comes_back(b: Bench) -> None:
+def test_tail_goes_on_when_tasks_are_returned(b: Bench) -> None:
     """Without any policy, too."""
     bag = b.submit(shape(4, expect=MINUTE, retries=9), replicate="tail-safe")
     pilot = b.pilot(cores=4, host="first")
@@ -42,7 +41,7 @@ def test_a_tail_stays_one_whatever_comes_back(b: Bench) -> None:
 
 
 @pytest.mark.parametrize(("replicate", "expect"), [("none", MINUTE), ("tail-safe", 100)])
-def test_but_not_of_short_tasks_nor_where_nothing_runs_twice(b: Bench, replicate: str, expect: int) -> None:
+def test_grants_do_not_shrink_for_short_tasks_or_without_replicas(b: Bench, replicate: str, expect: int) -> None:
     b.submit(shape(100, expect=expect), replicate=replicate)
     b.take(b.pilot(cores=60, host="first"), 60)
     assert len(b.take(b.pilot(cores=4, host="last"), 4)) == 4
@@ -81,7 +80,7 @@ def test_reliable_and_fast_hosts_come_first(b: Bench) -> None:
     assert b.core.state.bags[bag].in_tail
 
 
-def test_however_many_wait(b: Bench) -> None:
+def test_reliable_hosts_come_first_among_hundreds_that_wait(b: Bench) -> None:
     """The first few are found without putting all in order; the order is the same."""
     pilots = [b.pilot(host=f"host{n}") for n in range(3 * tail.SORTED_FIRST)]
     for pilot in pilots:
@@ -97,23 +96,7 @@ def test_however_many_wait(b: Bench) -> None:
     assert list(tail.reliable_hosts_first(b.core.state, [*b.core.state.pilot_classes.values()])) == expected
 
 
-def test_many_who_wait_in_vain_are_looked_at_in_part_there_too(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is late is for none of them; there may be thousands."""
-    asked = []
-    plain = wake.grant
-    monkeypatch.setattr(wake, "MOST_IN_VAIN", 3)
-    monkeypatch.setattr(wake, "grant", lambda core, pilot, *rest: asked.append(pilot) or plain(core, pilot, *rest))
-    b.submit(shape(1, expect=MINUTE), replicate="tail-safe", policy={"requirements": 'Host.Name == "busy"'})
-    busy = b.pilot(host="busy")
-    b.exchange(busy, started=[b.take(busy, 1)[0][0]])
-    for n in range(9):
-        assert b.exchange(b.pilot(host=f"idle{n}"), want=1, wait=3_600_000) is None
-    b.wait(2 * MINUTE)
-    assert 0 < len(asked) <= 3
-    assert len({id(pilot) for pilot in asked}) == len(asked)
-
-
-def test_what_is_to_be_expected_is_estimated_and_said(b: Bench) -> None:
+def test_expected_end_of_a_bag_is_estimated_and_explained(b: Bench) -> None:
     bag = b.submit(shape(3, expect=10 * MINUTE))
     view = bag_view(b.core.state, b.now, bag)
     assert (view["tail"], view["expected"]) == (False, None)
@@ -136,7 +119,7 @@ def test_what_is_to_be_expected_is_estimated_and_said(b: Bench) -> None:
     assert (bag_view(b.core.state, b.now, bag)["tail"], bag_view(b.core.state, b.now, bag)["expected"]) == (False, None)
 
 
-def test_by_the_host_and_by_the_first_of_several_attempts(b: Bench) -> None:
+def test_expected_end_is_that_of_the_attempt_on_the_fastest_host(b: Bench) -> None:
     b.submit(shape(4))
     known(b, "slow", MINUTE, "s")
     known(b, "fast", MINUTE // 4, "sss")
@@ -152,7 +135,7 @@ def test_by_the_host_and_by_the_first_of_several_attempts(b: Bench) -> None:
     assert said.startswith("running on slow (here), expected to end in 10 min; running on fast (here), expected to end")
 
 
-def test_nothing_is_said_where_nobody_knows(b: Bench) -> None:
+def test_bag_without_a_known_duration_has_no_expected_end(b: Bench) -> None:
     bag = b.submit(shape(1))
     pilot = b.pilot()
     b.exchange(pilot, started=[b.take(pilot)[0][0]])
@@ -160,7 +143,7 @@ def test_nothing_is_said_where_nobody_knows(b: Bench) -> None:
     assert bag_view(b.core.state, b.now, bag)["expected"] is None
 
 
-def test_who_ends_the_last_that_was_not_known_to_run_gets_what_is_late(bench: Bench) -> None:
+def test_pilot_that_ends_the_last_unstarted_task_is_granted_the_late_one(bench: Bench) -> None:
     """Somebody else asked before it in the same step, when nothing was late yet."""
     bag = bench.submit(shape(3), replicate="tail-safe")
     bench.step(e.AddSite(0, "there", "ann", "local"))
@@ -176,3 +159,59 @@ def test_who_ends_the_last_that_was_not_known_to_run_gets_what_is_late(bench: Be
     effects = bench.step(bench.asks(stuck, want=9, wait=20_000), asks)
     assert bench.tasks(bag) == "ass"
     assert [task for each in effects if each.key == asks.key for _, task in granted(each)] == [0], "at once"
+
+
+def test_rest_of_a_tail_is_not_overtaken_by_a_lower_bag() -> None:
+    """Answers bring one of its tasks each, and nothing that ranks lower before the last."""
+    b = Bench(**PATIENT)
+    high = b.submit(shape(8, priority=9, expect=HOUR), replicate="tail-safe")
+    low = b.submit(shape(100, priority=1, expect=10 * HOUR))
+    b.take(b.pilot(cores=5, host="first"), 5)
+    other = b.pilot(cores=4, host="other")
+    grants = [tasks_by_bag(b.exchange(other, want=4)) for _ in range(3)]
+    assert grants == [[(high, 1)], [(high, 1)], [(high, 1), (low, 1)]]
+
+
+def test_poll_waiting_beside_a_report_gets_the_rest_of_a_tail() -> None:
+    b = Bench(**PATIENT)
+    b.submit(shape(12, priority=9, expect=HOUR), replicate="tail-safe")
+    pilot = b.pilot(cores=2, host="a")
+    first = b.take(pilot, 2)
+    b.take(b.pilot(cores=6, host="b"), 6)
+    b.exchange(pilot, want=4, wait=20_000)  # a poll that waits while both cores are busy
+    seen = b.step(b.asks(pilot, reports=[e.Report(attempt, "succeeded", "", wall=HOUR) for attempt, _ in first]))
+    given = [task for answer in answers(seen, pilot) for _, task in granted(answer)]
+    assert set(given) == {8, 9} and b.core.state.pilots[pilot].attempts_held == 2
+
+
+# --- when the tail begins and ends ----------------------------------------------------------------------------------
+
+
+def test_tail_begins_when_fewer_tasks_wait_than_run_and_goes_on() -> None:
+    b = Bench()
+    bag = b.submit(shape(5, retries=9), policy={"rank": "0"})
+    state = b.core.state.bags[bag]
+    pilots = [b.pilot() for _ in range(5)]
+    seen = []
+    held = []
+    for pilot in pilots:
+        seen.append(state.in_tail)
+        held += [(pilot, attempt) for attempt, _ in b.take(pilot, 1)]
+    assert seen == [False, False, False, True, True]
+    for pilot, attempt in held[:4]:
+        b.report(pilot, attempt, "failed")
+    assert state.in_tail  # four wait, one runs: it is still the last round
+    b.report(held[4][0], held[4][1])
+    assert state.in_tail
+
+
+def test_appended_tasks_end_the_tail() -> None:
+    b = Bench()
+    bag = b.submit(shape(2), open=True, policy={"rank": "0"})
+    state = b.core.state.bags[bag]
+    b.take(b.pilot(cores=2), 2)
+    assert not state.in_tail  # more may come
+    b.do(e.Close(0, bag))
+    assert state.in_tail
+    b.do(e.Append(0, "ann", bag, 0, 10, "", b"source", extends=True, seen=0))
+    assert not state.in_tail

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import random
-
-import numpy as np
 import pytest
 
 from tests.core.conftest import Bench, shape
-from windfall.core.decide.exchange import stranded
 from windfall.core.messages import events as e, facts as f
-from windfall.core.messages.lifecycle import CANCELLED, READY, SUCCEEDED, TASK_STATES, WAITING
-from windfall.core.state.columns import CHUNK
-from windfall.core.state.graph import Graph, graph_of
+from windfall.core.messages.lifecycle import TASK_STATES
 
 
 def states(bench: Bench, bag: int) -> list[str]:
@@ -28,7 +22,7 @@ def end(bench: Bench, pilot: int, outcome: str = "succeeded", want: int = 1) -> 
     return [task for _, task in taken]
 
 
-def test_they_wait_for_what_runs(bench: Bench) -> None:
+def test_appended_tasks_wait_for_a_running_one(bench: Bench) -> None:
     bag, pilot = bench.submit(shape(1), open=True), bench.pilot()
     ((attempt, _),) = bench.take(pilot)
     done = bench.part(bag, (0, 2), edges=[(0, 1), (1, 2)])
@@ -41,7 +35,7 @@ def test_they_wait_for_what_runs(bench: Bench) -> None:
     assert bench.core.state.bags[bag].ended
 
 
-def test_what_has_succeeded_is_not_waited_for(bench: Bench) -> None:
+def test_appended_task_does_not_wait_for_a_succeeded_one(bench: Bench) -> None:
     bag, pilot = bench.submit(shape(1), open=True), bench.pilot()
     end(bench, pilot)
     bench.part(bag, (0, 1), edges=[(0, 1)])
@@ -50,7 +44,7 @@ def test_what_has_succeeded_is_not_waited_for(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("how", ["failed", "cancelled"])
-def test_what_waits_for_a_failure_is_cancelled_and_nothing_else(bench: Bench, how: str) -> None:
+def test_appended_tasks_behind_a_failed_one_are_cancelled_and_no_other(bench: Bench, how: str) -> None:
     bag, pilot = bench.submit(shape(1, retries=0), open=True), bench.pilot()
     if how == "failed":
         end(bench, pilot, "failed")
@@ -62,7 +56,7 @@ def test_what_waits_for_a_failure_is_cancelled_and_nothing_else(bench: Bench, ho
     assert [fact.why for fact in cancelled] == ["upstream"] and cancelled[0].runs == [(1, 2)]
 
 
-def test_all_of_them_can_be_retried(bench: Bench) -> None:
+def test_cancelled_part_runs_after_a_retry(bench: Bench) -> None:
     bag, pilot = bench.submit(shape(1, retries=0), open=True), bench.pilot()
     end(bench, pilot, "failed")
     bench.part(bag, (0, 1), edges=[(0, 1)])
@@ -106,17 +100,17 @@ def test_the_same_key_appends_once_and_another_body_is_refused(bench: Bench) -> 
     ([(0, -5), (0, 9)], [], 1, "bad-input"),
     ([], [], 1, "bad-input"),
 ])  # fmt: skip
-def test_what_cannot_be_is_refused(bench: Bench, pieces: list, edges: list, first: int, error: str) -> None:
+def test_malformed_part_is_refused(bench: Bench, pieces: list, edges: list, first: int, error: str) -> None:
     bag = bench.submit(shape(1), open=True)
     assert bench.part(bag, *pieces, edges=edges, first=first).error == error
     assert bench.facts == [] and bench.core.state.bags[bag].size == 1
 
 
-def test_a_closed_bag_takes_none(bench: Bench) -> None:
+def test_closed_bag_takes_no_part(bench: Bench) -> None:
     assert bench.part(bench.submit(shape(1)), (0, 1)).error == "conflict"
 
 
-def test_plain_tasks_may_come_between(bench: Bench) -> None:
+def test_plain_appends_may_come_between_parts(bench: Bench) -> None:
     """A graph that was made before knows of tasks that wait for nothing."""
     bag = bench.submit(shape(1), open=True)
     bench.append(bag, 2)
@@ -128,64 +122,9 @@ def test_plain_tasks_may_come_between(bench: Bench) -> None:
     assert "waits for 1 other" in bench.explain(bag, 6)
 
 
-def test_an_open_bag_that_has_nothing_to_do_says_so(bench: Bench) -> None:
+def test_explain_says_that_an_idle_open_bag_may_take_more_tasks(bench: Bench) -> None:
     bag, pilot = bench.submit(shape(1), open=True), bench.pilot()
     end(bench, pilot)
     assert "may append more" in bench.explain(bag) and f"windfall cancel {bag} closes it" in bench.explain(bag)
     bench.do(e.Cancel(0, bag, None))
     assert bench.explain(bag) == "all tasks have ended" and bench.core.state.bags[bag].ended
-
-
-def test_only_new_edges_are_saved_again(bench: Bench) -> None:
-    bag = bench.submit(shape(1), open=True)
-    bench.part(bag, (0, CHUNK), edges=[(0, task) for task in range(1, CHUNK + 1)])
-    _, chunks, _ = bench.core.snapshot()
-    bench.core.saved()
-    assert f"b{bag}/e0" in chunks and f"b{bag}/e1" not in chunks
-    bench.part(bag, (0, 1), edges=[(1, CHUNK + 1)])
-    _, chunks, _ = bench.core.snapshot()
-    assert [name for name in chunks if "/e" in name] == [f"b{bag}/e1"]
-    bench.core.saved()
-    bench.do(e.Cancel(0, bag, None))
-    bench.do(e.Remove(0, bag))
-    assert {f"b{bag}/e0", f"b{bag}/e1"} <= set(bench.core.snapshot()[2])
-
-
-def test_a_graph_that_grew_is_the_one_that_was_made_at_once() -> None:
-    r = random.Random(7)
-    for _ in range(50):
-        sizes = [r.randrange(1, 9) for _ in range(5)]
-        graph, had = Graph(0), np.zeros(0, np.uint8)
-        pairs: list[tuple[int, int]] = []
-        for size in sizes:
-            first = len(had)
-            had = np.concatenate([had, np.full(size, READY, np.uint8)])
-            had[:first] = [r.choice((READY, SUCCEEDED, WAITING, CANCELLED)) for _ in range(first)]
-            graph.grow(size)
-            end = first + size
-            new = [(b, a) for a in range(first, end) for b in range(end) if b != a and r.random() < 0.3]
-            graph.add(np.array(new, np.int32).reshape(-1, 2), had)
-            pairs += new
-        whole = graph_of(np.array(pairs, np.int32).reshape(-1, 2), had)
-        expected: dict[int, list[int]] = {}
-        for before, after in pairs:
-            expected.setdefault(before, []).append(after)
-        assert all(graph.after(task) == whole.after(task) == expected.get(task, []) for task in range(len(had)))
-        assert graph.edges.pairs().tolist() == [list(pair) for pair in pairs]
-
-
-def test_after_a_failure_what_failed_before_is_not_walked_from_again(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each of a hundred thousand failures would cost more than the one before it."""
-    fronts: list[int] = []
-    walk = stranded.stranded_tasks
-    monkeypatch.setattr(stranded, "stranded_tasks", lambda graph, states, front: (
-        fronts.extend(front), walk(graph, states, front))[1])
-    pairs = np.array([(task, 30 + task) for task in range(30)], "<i4").tobytes()
-    bag, pilot = bench.submit(shape(30, retries=0), shape(30), edges=pairs), bench.pilot(cores=30)
-    for attempt, task in bench.take(pilot, want=30):
-        fronts.clear()
-        bench.exchange(pilot, reports=[e.Report(attempt, "failed", "exit")])
-        assert task in fronts and set(fronts) <= {task, 30 + task}
-    assert bench.core.state.bags[bag].counts[CANCELLED] == 30

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,12 @@ from tests.core.conftest import Bench, answers, shape
 from windfall.core.apply import bags
 from windfall.core.decide.requests import bags as control
 from windfall.core.messages import effects as x, events as e, facts as f
+from windfall.core.messages.facts import DataSelection, DataShape
 from windfall.core.messages.runs import runs_where
 from windfall.core.read.explain import explain
 from windfall.core.state.columns import ROW_MASK
+from windfall.errors import BadInput
+from windfall.model.checks.bag import setting
 from windfall.store import codec
 
 
@@ -31,16 +35,16 @@ def run(bench: Bench, pilot: int, *failing: int) -> list[int]:
     return seen
 
 
-# --- submission and open bags ------------------------------------------------------------------------------------
+# --- submission and open bags ---------------------------------------------------------------------------------------
 
 
-def test_the_same_key_is_the_same_bag(bench: Bench) -> None:
+def test_same_key_submits_one_bag(bench: Bench) -> None:
     assert bench.submit(shape(2), key="k") == bench.submit(shape(2), key="k") == 1
     assert bench.submit(shape(2), key="k", owner="bob") == 2
     assert bench.facts[0].bag == 2
 
 
-def test_append_and_close(bench: Bench) -> None:
+def test_open_bag_takes_tasks_until_it_is_closed(bench: Bench) -> None:
     bag = bench.submit(shape(1), open=True)
     pilot = bench.pilot()
     assert run(bench, pilot) == [0] and not bench.core.state.bags[bag].ended
@@ -52,7 +56,7 @@ def test_append_and_close(bench: Bench) -> None:
     assert run(bench, pilot) == [1, 2] and bench.core.state.bags[bag].ended
 
 
-def test_appending_to_several_targets(bench: Bench) -> None:
+def test_appended_tasks_are_located_in_their_targets(bench: Bench) -> None:
     bag = bench.submit(shape(0, name="a"), shape(0, name="b"), open=True)
     for n in range(6):
         bench.append(bag, 2, target=n % 2)
@@ -60,7 +64,7 @@ def test_appending_to_several_targets(bench: Bench) -> None:
     assert sorted(run(bench, bench.pilot())) == list(range(12))
 
 
-def test_appending_what_cannot_be(bench: Bench) -> None:
+def test_append_to_an_unknown_or_finished_target_is_refused(bench: Bench) -> None:
     bag = bench.submit(shape(1, name="a"), shape(1, name="b", after=[0]), open=True)
     assert bench.append(bag, 1, target=2).error == "bad-input"
     assert bench.append(bag, 0).error == "bad-input"
@@ -70,7 +74,7 @@ def test_appending_what_cannot_be(bench: Bench) -> None:
     assert bench.append(bag, 1, target=1).value == 2
 
 
-def test_appending_to_a_graph(bench: Bench) -> None:
+def test_tasks_appended_to_a_graph_run_after_a_restart(bench: Bench) -> None:
     bag = bench.submit(shape(2), edges=edges((0, 1)), open=True)
     bench.append(bag, 2)
     assert run(bench, bench.pilot()) == [0, 1, 2, 3]
@@ -84,10 +88,10 @@ def test_an_open_bag_without_tasks_ends_when_closed(bench: Bench) -> None:
     assert bench.core.state.bags[bag].ended
 
 
-# --- targets and graphs ------------------------------------------------------------------------------------------
+# --- targets and graphs ---------------------------------------------------------------------------------------------
 
 
-def test_targets_wait_for_each_other(bench: Bench) -> None:
+def test_targets_run_in_the_order_of_their_prerequisites(bench: Bench) -> None:
     bag = bench.submit(shape(2, name="a"), shape(1, name="b", after=[0]), shape(1, name="c", after=[0, 1]))
     assert "a" in bench.explain(bag, 2)
     assert run(bench, bench.pilot()) == [0, 1, 2, 3]
@@ -111,7 +115,7 @@ def test_an_empty_target_of_an_open_bag_is_done_when_it_is_closed(bench: Bench) 
     assert run(bench, pilot) == [1]
 
 
-def test_a_long_chain_of_targets(bench: Bench) -> None:
+def test_failed_target_cancels_a_chain_of_hundreds(bench: Bench) -> None:
     targets = [shape(0 if n % 2 else 1, name=str(n), after=[n - 1] if n else [], retries=0) for n in range(400)]
     bag = bench.submit(*targets)
     pilot = bench.pilot()
@@ -120,7 +124,7 @@ def test_a_long_chain_of_targets(bench: Bench) -> None:
     assert bench.tasks(bag)[:3] == "sfc" and bench.core.state.bags[bag].ended
 
 
-def test_a_failed_target_cancels_what_waits_for_it(bench: Bench) -> None:
+def test_failed_target_cancels_its_dependants(bench: Bench) -> None:
     bag = bench.submit(
         shape(2, name="a", retries=0), shape(2, name="b", after=[0]), shape(1, name="c", after=[1]), shape(1, name="d")
     )
@@ -128,7 +132,7 @@ def test_a_failed_target_cancels_what_waits_for_it(bench: Bench) -> None:
     assert bench.tasks(bag) == "fscccs" and bench.core.state.bags[bag].ended
 
 
-def test_also_when_many_successes_come_after_the_failure(bench: Bench) -> None:
+def test_failed_target_cancels_its_dependants_when_many_successes_follow(bench: Bench) -> None:
     bag = bench.submit(shape(30, name="a", retries=0), shape(1, name="b", after=[0]))
     pilot = bench.pilot(30)
     work = bench.take(pilot)
@@ -137,7 +141,7 @@ def test_also_when_many_successes_come_after_the_failure(bench: Bench) -> None:
     assert bench.task(bag, 30) == "cancelled"
 
 
-def test_also_when_the_failure_is_a_quarantine(bench: Bench) -> None:
+def test_quarantined_target_cancels_its_dependants(bench: Bench) -> None:
     bag = bench.submit(shape(1, name="a"), shape(1, name="b", after=[0]))
     for _ in range(3):
         pilot = bench.pilot()
@@ -146,7 +150,7 @@ def test_also_when_the_failure_is_a_quarantine(bench: Bench) -> None:
     assert bench.tasks(bag) == "qc"
 
 
-def test_a_retry_revives_what_was_cancelled_with_it(bench: Bench) -> None:
+def test_retry_revives_the_dependants_of_a_failed_target(bench: Bench) -> None:
     bag = bench.submit(shape(1, name="a", retries=0), shape(1, name="b", after=[0]))
     pilot = bench.pilot()
     run(bench, pilot, 0)
@@ -157,7 +161,7 @@ def test_a_retry_revives_what_was_cancelled_with_it(bench: Bench) -> None:
     assert run(bench, pilot) == [0, 1] and bench.tasks(bag) == "ss"
 
 
-def test_tasks_wait_for_each_other(bench: Bench) -> None:
+def test_tasks_run_in_the_order_of_their_edges(bench: Bench) -> None:
     bag = bench.submit(shape(4), edges=edges((3, 0), (3, 1), (0, 2), (1, 2)))
     assert bench.tasks(bag) == "wwwr"
     assert "waits for 1 other" in bench.explain(bag, 0)
@@ -181,10 +185,10 @@ def test_a_deep_chain_of_tasks_fails_at_once(bench: Bench) -> None:
     assert bench.core.state.bags[bag].ended and len(bench.journal) < 20
 
 
-# --- pause, cancel, remove ---------------------------------------------------------------------------------------
+# --- pause, cancel, remove ------------------------------------------------------------------------------------------
 
 
-def test_pause_recalls_what_has_not_started(bench: Bench) -> None:
+def test_pause_recalls_attempts_that_have_not_started(bench: Bench) -> None:
     bag, pilot = bench.submit(shape(3)), bench.pilot()
     (a, _), (b, _) = bench.take(pilot)
     bench.exchange(pilot, started=[a])
@@ -196,7 +200,7 @@ def test_pause_recalls_what_has_not_started(bench: Bench) -> None:
     assert len(bench.take(pilot)) == 1
 
 
-def test_cancel_stops_what_runs(bench: Bench) -> None:
+def test_cancel_stops_running_attempts(bench: Bench) -> None:
     bag, pilot = bench.submit(shape(3)), bench.pilot()
     (a, _), (b, _) = bench.take(pilot)
     bench.exchange(pilot, wait=9_000)
@@ -207,7 +211,7 @@ def test_cancel_stops_what_runs(bench: Bench) -> None:
     assert bench.tasks(bag) == "ccc" and bench.core.state.pilots[pilot].attempts_held == 1
 
 
-def test_cancel_some_of_many(bench: Bench) -> None:
+def test_cancel_takes_the_listed_tasks_of_many(bench: Bench) -> None:
     bag, pilot = bench.submit(shape(1_000, expect=1)), bench.pilot(2)
     bench.take(pilot, want=500)
     bench.step(e.Cancel(0, bag, [*range(0, 1_000, 3), 5_000, -1]))
@@ -221,7 +225,7 @@ def test_cancelling_closes_an_open_bag(bench: Bench) -> None:
     assert bench.core.state.bags[bag].ended and bench.append(bag, 1).error == "conflict"
 
 
-def test_remove(bench: Bench) -> None:
+def test_bag_is_removed_only_after_it_has_ended(bench: Bench) -> None:
     bag, pilot = bench.submit(key="k"), bench.pilot()
     (a, _), = bench.take(pilot)
     assert bench.do(e.Remove(0, bag)).error == "conflict"
@@ -233,7 +237,7 @@ def test_remove(bench: Bench) -> None:
     assert bench.submit(key="k") == 2
 
 
-# --- owners, sites, tokens ---------------------------------------------------------------------------------------
+# --- owners, sites, tokens ------------------------------------------------------------------------------------------
 
 
 def test_a_pilot_runs_only_its_owners_tasks(bench: Bench) -> None:
@@ -244,7 +248,7 @@ def test_a_pilot_runs_only_its_owners_tasks(bench: Bench) -> None:
     assert "no site is known" in bench.explain(theirs), "nothing is said of sites of others"
 
 
-def test_sharing_a_site_serves_others_at_once_and_not_longer(bench: Bench) -> None:
+def test_shared_site_serves_others_at_once_and_until_it_is_not_shared(bench: Bench) -> None:
     theirs = bench.submit(shape(3), owner="bob")
     pilot = bench.pilot(1)
     bench.exchange(pilot, want=1, wait=9_000)
@@ -260,7 +264,7 @@ def test_a_sites_name_belongs_to_its_owner(bench: Bench) -> None:
     assert bench.do(e.AddSite(0, "here", "bob", "local")).error == "conflict"
 
 
-def test_tokens(bench: Bench) -> None:
+def test_revoked_token_is_forgotten(bench: Bench) -> None:
     bench.step(e.IssueToken(0, "t1", b"hash", "user", "ann", "", 0))
     assert bench.core.state.tokens[b"hash"].owner == "ann"
     bench.step(e.RevokeToken(0, "t1"))
@@ -317,7 +321,7 @@ def test_a_pilots_token_can_be_revoked(bench: Bench, restart: bool) -> None:
     assert bench.core.state.tokens == {}
 
 
-def test_a_key_belongs_to_one_bag_and_one_request(bench: Bench) -> None:
+def test_key_of_an_append_belongs_to_one_bag_and_one_request(bench: Bench) -> None:
     first, second = bench.submit(shape(0), open=True), bench.submit(shape(0), open=True)
     assert bench.append(first, 5, key="part-1").extra == 5
     assert bench.append(second, 7, key="part-1").extra == 7
@@ -327,7 +331,7 @@ def test_a_key_belongs_to_one_bag_and_one_request(bench: Bench) -> None:
     assert (other.error, bench.core.state.bags[first].size, bench.core.state.bags[second].size) == ("conflict", 5, 7)
 
 
-def test_only_the_latest_keys_of_appends_are_kept(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_latest_keys_of_appends_are_kept_up_to_a_bound(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bags, "RECENT_KEYS", 10)
     bag = bench.submit(shape(0), open=True)
     for i in range(30):
@@ -351,7 +355,7 @@ def test_a_bag_that_has_ended_is_extended(bench: Bench) -> None:
     assert [task for _, task in bench.take(pilot)] == [2, 3, 4]
 
 
-def test_what_others_have_waited_for_is_not_extended(bench: Bench) -> None:
+def test_target_that_others_have_waited_for_is_not_extended(bench: Bench) -> None:
     bag, pilot = bench.submit(shape(1), shape(1, name="after", after=[0])), bench.pilot(4)
     extend = lambda target: bench.do(e.Append(0, "ann", bag, target, 1, "", b"source", extends=True))
     assert isinstance(extend(0), x.Done)
@@ -362,7 +366,7 @@ def test_what_others_have_waited_for_is_not_extended(bench: Bench) -> None:
     assert bench.core.state.bags[bag].open is False
 
 
-def test_what_takes_files_is_held_until_they_are_gathered(bench: Bench) -> None:
+def test_target_that_gathers_files_waits_until_they_are_gathered(bench: Bench) -> None:
     bag, pilot = bench.submit(shape(1), shape(1, name="after", after=[0], gathers=True)), bench.pilot(4)
     bench.report(pilot, bench.take(pilot)[0][0])
     assert bench.take(pilot) == [] and "gathered" in bench.explain(bag, 1)
@@ -376,7 +380,7 @@ def test_what_takes_files_is_held_until_they_are_gathered(bench: Bench) -> None:
     assert not bench.core.state.bags[bag].targets[1].inputs_pending, "it was gathered, and that is known"
 
 
-def test_what_cannot_be_gathered_is_cancelled_with_a_word(bench: Bench) -> None:
+def test_target_whose_files_cannot_be_gathered_is_cancelled_with_a_reason(bench: Bench) -> None:
     bag, pilot = bench.submit(shape(1), shape(3, name="after", after=[0], gathers=True)), bench.pilot(4)
     bench.step(e.InputsGathered(0, bag, 1, refused="too early"))
     assert bench.tasks(bag) == "rrrr", "what it takes is not there yet"
@@ -428,13 +432,13 @@ def test_calls_are_granted_to_pilots_of_their_owner_only(bench: Bench) -> None:
     assert [bench.core.state.attempts.task[a & ROW_MASK] >> 32 for a, _ in bench.take(anns)] == [mine]
 
 
-def test_states_of_a_bag_as_runs() -> None:
+def test_runs_where_lists_the_stretches_of_a_mask() -> None:
     runs = lambda text: runs_where(np.array([c == "x" for c in text], dtype=bool))
     assert runs("") == runs("..") == []
     assert runs("xxx") == [(0, 3)] and runs("x.x") == [(0, 1), (2, 1)] and runs(".xx.") == [(1, 2)]
 
 
-def test_a_whole_bag_is_cancelled_around_what_has_ended(bench: Bench) -> None:
+def test_cancelled_bag_keeps_the_tasks_that_have_ended(bench: Bench) -> None:
     bag, pilot = bench.submit(shape(6)), bench.pilot(6)
     work = bench.take(pilot, want=4)
     bench.report(pilot, work[1][0])
@@ -443,3 +447,42 @@ def test_a_whole_bag_is_cancelled_around_what_has_ended(bench: Bench) -> None:
     assert (bench.do(e.Cancel(0, bag, None)).value, bench.tasks(bag)) == (3, "cscccc")
     assert bench.facts[0].runs == [(0, 1), (2, 2)]
     assert (bench.do(e.Retry(0, bag, None)).value, bench.tasks(bag)) == (5, "rsrrrr")
+
+
+# --- policies -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", [" " * 400 + "1" * 800 + "!", "1" * 4_095 + "!", "1 a" * 1_300 + "!"])
+def test_text_that_is_no_number_is_refused_within_two_seconds(text: str) -> None:
+    for key in ("per-host", "attempt-deadline"):
+        began = time.process_time()
+        with pytest.raises(BadInput):
+            setting(text, key)
+        assert time.process_time() - began < 2, "it took minutes"
+
+
+def test_long_expression_of_tasks_is_refused_for_a_bag_of_many_targets() -> None:
+    from windfall.core.messages import effects as x, events as e
+
+    b = Bench()
+    targets = [shape(1, name=f"t{number}") for number in range(1_000)]
+    long = " + ".join(["Task.Cores"] * 150) + " > 0"
+    for text, taken in (("Task.Cores > 0", True), (long, False), (long.replace("Task", "Host"), True)):
+        event = e.Submit(0, "ann", "bag", "", b"spec", targets, False, "fcfs", False, policy={"requirements": text})
+        made = b.do(event)
+        assert isinstance(made, x.Done) is taken
+        if not taken:
+            assert "1,000 targets" in made.message and "1,000,000" in made.hint
+    bag = max(b.core.state.bags)
+    assert "targets" in b.do(e.SetPolicy(0, bag, {"requirements": long}, "ann")).message
+
+
+@pytest.mark.parametrize("wrong", [
+    DataSelection(latency=0), DataSelection(unit=0), DataSelection(penalty=float("nan")),
+    DataSelection(penalty=float("inf")), DataSelection(penalty=-1.0), DataSelection(arrivals=0),
+    DataSelection(candidates=0),
+], ids=str)  # fmt: skip
+def test_meaningless_parameters_of_data_selection_are_refused(bench: Bench, wrong: DataSelection) -> None:
+    event = e.Submit(0, "ann", "bag", "", b"spec", [shape(2)], False, "data-conscious", False, data=DataShape(),
+                     data_selection=wrong)
+    assert bench.do(event).error == "bad-input"

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.core.conftest import Bench, shape
-from tests.core.provision.test_provisioning import HOUR, LANDING, ONE, Tender, bag, site, states
+from tests.core.conftest import HOUR, Bench, shape
+from tests.core.provision.tender import LANDING, ONE, Tender, bag, site, states
 from windfall.core.messages import effects as x, events as e
-from windfall.core.messages.facts import Limits
+from windfall.core.messages.facts import Limits, Shape
 from windfall.core.messages.lifecycle import DRAINING
 
 
@@ -21,7 +21,7 @@ def remove(bench: Bench, name: str = "c1") -> Any:
     return bench.do(e.RemoveSite(0, name, "ann"))
 
 
-def test_a_drained_site_gets_nothing_and_its_queue_is_taken_back(bench: Bench) -> None:
+def test_drained_site_gets_no_pilots_and_its_queued_ones_are_withdrawn(bench: Bench) -> None:
     site(bench)
     site(bench, "c2")
     bag(bench, shape(3))
@@ -46,7 +46,7 @@ def test_no_policy_sends_anything_to_a_drained_site(bench: Bench, provision: str
     assert states(bench) == "" and len(states(bench, "c2")) == 3
 
 
-def test_pilots_finish_what_they_have_and_leave(bench: Bench) -> None:
+def test_pilots_of_a_drained_site_finish_their_tasks_and_leave(bench: Bench) -> None:
     site(bench)
     number = bag(bench, shape(2, expect=HOUR))
     tender = Tender(bench)
@@ -61,7 +61,7 @@ def test_pilots_finish_what_they_have_and_leave(bench: Bench) -> None:
     assert bench.task(number, task) == "succeeded" and bench.task(number, 1 - task) == "ready"
 
 
-def test_who_comes_late_is_sent_home(bench: Bench) -> None:
+def test_pilot_that_enrols_at_a_drained_site_is_sent_home(bench: Bench) -> None:
     """Submitted before, started after; and one that was started by hand."""
     site(bench)
     bag(bench, shape(2))
@@ -74,7 +74,7 @@ def test_who_comes_late_is_sent_home(bench: Bench) -> None:
         assert not bench.exchange(pilot, want=5).grants  # type: ignore[union-attr]
 
 
-def test_now_stops_what_runs(bench: Bench) -> None:
+def test_drain_now_stops_running_pilots(bench: Bench) -> None:
     site(bench)
     number = bag(bench, shape(1, expect=HOUR))
     tender = Tender(bench)
@@ -89,7 +89,7 @@ def test_now_stops_what_runs(bench: Bench) -> None:
     assert states(bench) == "" and bench.task(number) == "ready"
 
 
-def test_undrained_it_is_used_again(bench: Bench) -> None:
+def test_undrained_site_is_used_again(bench: Bench) -> None:
     site(bench)
     drain(bench)
     bag(bench, shape(2))
@@ -103,7 +103,7 @@ def test_undrained_it_is_used_again(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("snapshot", [True, False])
-def test_a_restart_changes_nothing(bench: Bench, snapshot: bool) -> None:
+def test_drained_and_removed_sites_stay_so_after_a_restart(bench: Bench, snapshot: bool) -> None:
     site(bench)
     site(bench, "c2")
     drain(bench)
@@ -117,7 +117,7 @@ def test_a_restart_changes_nothing(bench: Bench, snapshot: bool) -> None:
     assert states(bench) == "ii" and states(bench, "c2") == ""
 
 
-def test_what_has_pilots_is_not_removed(bench: Bench) -> None:
+def test_site_with_pilots_is_not_removed(bench: Bench) -> None:
     site(bench)
     bag(bench, shape(1))
     tender = Tender(bench)
@@ -151,7 +151,7 @@ def test_a_removed_site_lets_nobody_in_and_comes_back_with_what_it_used(bench: B
     assert (again.removed, again.drained, again.core_ms_used) == (False, False, used)
 
 
-def test_who_hears_late_that_it_is_gone_does_not_bring_it_back(bench: Bench) -> None:
+def test_limits_sent_late_do_not_bring_a_removed_site_back(bench: Bench) -> None:
     site(bench)
     remove(bench)
     bench.step(e.AddSite(0, "c1", "ann", "slurm", limits=Limits()))
@@ -160,13 +160,13 @@ def test_who_hears_late_that_it_is_gone_does_not_bring_it_back(bench: Bench) -> 
     assert not bench.core.state.sites["c1"].removed
 
 
-def test_only_its_owner_may(bench: Bench) -> None:
+def test_site_is_drained_and_removed_by_its_owner_only(bench: Bench) -> None:
     site(bench)
     for event in (e.DrainSite(0, "c1", "bob", True), e.RemoveSite(0, "c1", "bob"), e.DrainSite(0, "c9", "ann", True)):
         assert bench.do(event).error == "not-found"
 
 
-def test_explain_says_so(bench: Bench) -> None:
+def test_explain_names_a_drained_site(bench: Bench) -> None:
     from windfall.core.read.explain import explain
 
     site(bench)
@@ -190,3 +190,20 @@ def test_a_shared_site_takes_the_others_tasks_and_its_history_says_who_did_it(be
     bench.submit(owner="bob")
     assert bench.take(pilot) == [] and len(site.history) == 2
     assert isinstance(bench.do(e.ShareSite(0, "none", ["bob"], [], "root")), x.Refuse)
+
+
+@pytest.mark.parametrize("limits", [
+    {"pilots": -1}, {"queued": -1}, {"flight": 0}, {"flight": -1}, {"share": -1}, {"share": 1001}, {"delay": -1},
+    {"budget": -1}, {"pilots": 1 << 63}, {"budget": 1 << 64}, {"shapes": [Shape(0)]}, {"shapes": [Shape(-1)]},
+    {"shapes": [Shape(1, -1)]}, {"shapes": [Shape(1, 0, -1)]}, {"shapes": [Shape(1, 0, 0, -1)]},
+    {"shapes": [Shape(1, 0, 0, 0, -1)]}, {"shapes": [Shape(1 << 62, 0, 0, 0, 1 << 62)]},
+    {"shapes": [Shape(1 << 20, 0, 0, 0, 1 << 31)]}, {"shapes": [Shape(1 << 19, 0, 0, 0, HOUR, 4)]},
+    {"shapes": [Shape(1, 0, 0, 0, HOUR + n) for n in range(65)]}, {"shapes": [Shape(1, nodes=0)]},
+], ids=str)  # fmt: skip
+def test_meaningless_limits_are_refused(bench: Bench, limits: dict[str, Any]) -> None:
+    site(bench)
+    bag(bench, shape(3))
+    limits.setdefault("shapes", [ONE])
+    answer = bench.do(e.AddSite(0, "c1", "ann", "slurm", limits=Limits(**limits)))
+    assert answer.error == "bad-input" and "c1" in answer.message
+    assert states(bench) == "iii"

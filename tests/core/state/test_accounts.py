@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.core.conftest import GONE_SILENT, Bench, shape
-from tests.core.provision.test_provisioning import HOUR, ONE, Tender, site, states
+from tests.core.conftest import GONE_SILENT, HOUR, Bench, shape
+from tests.core.provision.tender import ONE, Tender, site, states
 from windfall.core.messages import effects as x, events as e
 from windfall.core.messages.facts import COUNTS, COUNTS_NOT, Limits, Shape
 from windfall.core.read.explain import explain
@@ -28,7 +28,7 @@ def why(bench: Bench, bag: int) -> Any:
     return explain(bench.core.state, bench.now, bag, bench.core.state.bags[bag].size - 1)
 
 
-# --- the budget of a bag ---------------------------------------------------------------------------------------------
+# --- the budget of a bag --------------------------------------------------------------------------------------------
 
 
 def test_a_budget_pays_for_worst_cases_and_takes_back_what_was_not_used(bench: Bench) -> None:
@@ -46,7 +46,7 @@ def test_a_budget_pays_for_worst_cases_and_takes_back_what_was_not_used(bench: B
     assert "the budget of bag 1 is used up" in says and "reserved by 1 attempt" in says
 
 
-def test_what_comes_back_is_handed_to_those_who_wait(bench: Bench) -> None:
+def test_returned_pledge_wakes_a_waiting_pilot(bench: Bench) -> None:
     bag = int(submit(bench, shape(3, limit=MINUTE), budget=2 * (MINUTE + GRACE)).value)
     first, second = bench.pilot(), bench.pilot(cores=2)
     (attempt, _), = bench.take(first, want=1)
@@ -68,7 +68,7 @@ def test_an_attempt_that_may_still_run_keeps_its_pledge_until_its_site_says_it_i
     assert state.pledged == MINUTE + GRACE, "it had all its time"
 
 
-def test_a_pilot_that_died_soon_gives_back_what_it_did_not_use(bench: Bench) -> None:
+def test_early_death_of_a_pilot_returns_the_unused_pledge(bench: Bench) -> None:
     submit(bench, shape(1, limit=MINUTE), budget=MINUTE + GRACE + 5_000)
     pilot = bench.pilot()
     bench.take(pilot, want=1)
@@ -90,14 +90,14 @@ def test_a_budget_needs_limits_and_is_raised_but_not_below_what_is_used(bench: B
     assert bench.core.state.bags[bag].budget == HOUR
 
 
-def test_no_pilots_are_asked_for_that_nobody_could_pay(bench: Bench) -> None:
+def test_bag_gets_no_more_pilots_than_its_budget_pays_for(bench: Bench) -> None:
     site(bench)
     submit(bench, shape(10, limit=MINUTE), budget=3 * (MINUTE + GRACE))
     bench.wait(1_000)
     assert states(bench) == "iii"
 
 
-# --- the budget of a site, its account, other jobs -----------------------------------------------------------------
+# --- the budget of a site, its account, other jobs ------------------------------------------------------------------
 
 
 def test_a_site_whose_budget_is_used_up_says_so(bench: Bench) -> None:
@@ -109,7 +109,7 @@ def test_a_site_whose_budget_is_used_up_says_so(bench: Bench) -> None:
     assert said == "the budget of c1 is used up: 0 of 2 core-hours used, 2 reserved by 2 queued pilots"
 
 
-def test_other_jobs_of_the_user_leave_less_room(bench: Bench) -> None:
+def test_jobs_of_the_user_leave_less_room_for_pilots(bench: Bench) -> None:
     site(bench, jobs=5)
     bag = int(submit(bench, shape(9, limit=MINUTE)).value)
     bench.wait(1_000)
@@ -124,7 +124,7 @@ def test_other_jobs_of_the_user_leave_less_room(bench: Bench) -> None:
     assert states(bench) == "iiiii"
 
 
-def test_a_balance_that_cannot_be_looked_up_is_not_endless(bench: Bench) -> None:
+def test_unknown_balance_of_an_account_is_not_unlimited(bench: Bench) -> None:
     site(bench, account=True)
     submit(bench, shape(9, limit=MINUTE))
     tender = Tender(bench)
@@ -139,13 +139,13 @@ def test_a_balance_that_cannot_be_looked_up_is_not_endless(bench: Bench) -> None
     assert states(bench) == "iii", "what was known stands"
 
 
-def test_what_may_stay_for_ever_has_no_worst_case(bench: Bench) -> None:
+def test_budget_or_account_of_a_site_needs_wall_times(bench: Bench) -> None:
     for more in ({"budget": HOUR}, {"account": True}):
         limits = Limits([Shape(1)], **more)
         assert bench.do(e.AddSite(0, "c1", "ann", "slurm", limits=limits)).error == "bad-input"
 
 
-def test_a_balance_that_nobody_knows_is_not_said_to_be_nought(bench: Bench) -> None:
+def test_explain_does_not_take_an_unknown_balance_for_zero(bench: Bench) -> None:
     site(bench, account=True)
     bag = bench.submit(shape(2, limit=HOUR))
     assert "is not known" in why(bench, bag)["summary"]
@@ -159,7 +159,7 @@ def test_a_balance_that_nobody_knows_is_not_said_to_be_nought(bench: Bench) -> N
     assert "account" not in why(bench, bag)["summary"]
 
 
-def test_nothing_is_reserved_beyond_the_account(bench: Bench) -> None:
+def test_reservations_never_exceed_the_account(bench: Bench) -> None:
     site(bench, account=True)
     bag = int(submit(bench, shape(9, limit=MINUTE)).value)
     tender = Tender(bench)
@@ -172,14 +172,14 @@ def test_nothing_is_reserved_beyond_the_account(bench: Bench) -> None:
     assert states(bench) == "i" * 9, "where nobody tells, nothing is known to be at an end"
 
 
-# --- allowances ----------------------------------------------------------------------------------------------------
+# --- allowances -----------------------------------------------------------------------------------------------------
 
 
 def shared(bench: Bench, name: str = "portal", **limits: Any) -> None:
     bench.step(e.AddSite(0, name, "ann", "local", ["bob"], Limits(**limits)))
 
 
-def test_past_the_allowance_only_what_does_not_count_is_used(bench: Bench) -> None:
+def test_owner_without_allowance_left_uses_only_sites_that_do_not_count(bench: Bench) -> None:
     shared(bench)
     shared(bench, "free", counts=COUNTS_NOT)
     bench.do(e.SetAllowance(0, "bob", MINUTE + GRACE))
@@ -217,7 +217,7 @@ def test_a_new_month_brings_a_new_allowance(bench: Bench) -> None:
     assert len(bench.take(pilot, want=1)) == 1
 
 
-def test_a_task_without_an_end_has_no_worst_case(bench: Bench) -> None:
+def test_task_without_a_limit_is_paid_for_only_on_a_pilot_with_a_wall_time(bench: Bench) -> None:
     shared(bench)
     bench.do(e.SetAllowance(0, "bob", 100 * HOUR))
     submit(bench, shape(2), owner="bob")
@@ -225,13 +225,13 @@ def test_a_task_without_an_end_has_no_worst_case(bench: Bench) -> None:
     assert len(bench.take(bench.pilot(site="portal", left=HOUR), left=HOUR, want=1)) == 1
 
 
-def test_months_are_those_of_the_calendar() -> None:
+def test_usage_months_follow_the_calendar() -> None:
     assert month(0) == 0 and next_month(0) == 31 * DAY
     assert month(next_month(0) - 1) == 0 and month(next_month(0)) == 1
     assert next_month(59 * DAY) == (59 + 31) * DAY  # March 1970
 
 
-# --- disk ------------------------------------------------------------------------------------------------------------
+# --- disk -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_disk_is_shared_by_all_pilots_of_a_site(bench: Bench) -> None:
@@ -251,7 +251,7 @@ def test_a_disk_is_shared_by_all_pilots_of_a_site(bench: Bench) -> None:
     assert len(bench.take(other)) == 1, "what falls free is used at once"
 
 
-# --- nodes and wall times --------------------------------------------------------------------------------------------
+# --- nodes and wall times -------------------------------------------------------------------------------------------
 
 
 def test_a_task_of_several_nodes_queues_at_every_site_and_runs_once(bench: Bench) -> None:
@@ -288,7 +288,7 @@ def test_a_wall_time_follows_what_tasks_need(bench: Bench, limit: int, wall: int
     assert [i.shape.wall for i in bench.core.state.intents.values()] == [wall * MINUTE] * 2
 
 
-def test_what_is_longer_than_any_wall_time_and_saves_its_state_gets_the_longest(bench: Bench) -> None:
+def test_checkpointed_task_longer_than_any_wall_time_gets_the_longest(bench: Bench) -> None:
     shapes = [Shape(1, 4 << 30, 0, 1 << 40, wall * HOUR, spare=MINUTE) for wall in (1, 4)]
     site(bench, shapes=shapes)
     submit(bench, shape(1, limit=9 * HOUR, checkpoint=True), shape(1, limit=9 * HOUR, name="never"))
@@ -296,7 +296,7 @@ def test_what_is_longer_than_any_wall_time_and_saves_its_state_gets_the_longest(
     assert [i.shape for i in bench.core.state.intents.values()] == shapes[1:]
 
 
-def test_those_who_wait_for_means_are_not_asked_one_by_one(bench: Bench) -> None:
+def test_pilots_that_wait_for_an_allowance_are_asked_through_one_of_them(bench: Bench) -> None:
     bench.step(e.AddSite(0, "c1", "ann", "slurm", limits=Limits(counts=COUNTS)))
     bench.do(e.SetAllowance(0, "ann", 2 * (MINUTE + GRACE)))
     submit(bench, shape(9, limit=MINUTE))
@@ -311,7 +311,7 @@ def test_those_who_wait_for_means_are_not_asked_one_by_one(bench: Bench) -> None
     assert list(line.waiting) == pilots[4:], "there is something to be had again"
 
 
-def test_an_allowance_is_no_business_of_those_who_have_none(bench: Bench) -> None:
+def test_allowance_of_one_owner_does_not_concern_others(bench: Bench) -> None:
     bench.step(e.AddSite(0, "here", "ann", "local", ["bob"]))
     bags = [bench.submit(shape(3, limit=MINUTE), owner=owner) for owner in ("ann", "bob")]
     bench.do(e.SetAllowance(0, "bob", HOUR))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.core.conftest import Bench, shape
+from windfall.core.messages import events as e
 
 
-def test_no_more_than_may_be(bench: Bench) -> None:
+def test_grant_never_exceeds_the_at_once_limit(bench: Bench) -> None:
     bag = bench.submit(shape(5, at_once=2, concurrency_group=0))
     first, second = bench.pilot(4), bench.pilot(4)
     (a, _), _ = [*bench.take(first), *bench.take(second)]
@@ -16,7 +19,7 @@ def test_no_more_than_may_be(bench: Bench) -> None:
     assert bench.explain(bag)  # it can say why
 
 
-def test_targets_that_count_together(bench: Bench) -> None:
+def test_targets_of_one_group_count_together(bench: Bench) -> None:
     """Others are not held back."""
     bag = bench.submit(
         shape(3, name="x", at_once=1, concurrency_group=0),
@@ -29,7 +32,7 @@ def test_targets_that_count_together(bench: Bench) -> None:
     assert states[:6].count("a") == 1 and states[6:] == "aa"
 
 
-def test_all_end(bench: Bench) -> None:
+def test_every_task_under_an_at_once_limit_ends(bench: Bench) -> None:
     """With failures and a host that is lost on the way."""
     bag = bench.submit(shape(6, at_once=2, concurrency_group=0, retries=9))
     pilot = bench.pilot(4)
@@ -43,10 +46,65 @@ def test_all_end(bench: Bench) -> None:
     assert bench.tasks(bag) == "ssssss"
 
 
-def test_a_new_pilot_gets_what_a_returned_one_had(bench: Bench) -> None:
+def test_returned_task_frees_its_place_for_another_pilot(bench: Bench) -> None:
     bag = bench.submit(shape(2, at_once=1, concurrency_group=0))
     first, second = bench.pilot(), bench.pilot()
     ((attempt, _),) = bench.take(first)
     assert bench.take(second) == []
     bench.report(first, attempt, "returned", "stop")
     assert len(bench.take(second)) == 1 and bench.tasks(bag).count("a") == 1
+
+
+# --- pilots that are lost -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("started", [True, False])
+def test_tasks_of_a_dead_pilot_free_their_places(bench: Bench, started: bool) -> None:
+    bag = bench.submit(shape(2, at_once=1, concurrency_group=0))
+    dies, lives = bench.pilot(host="dies"), bench.pilot(host="lives")
+    [(attempt, task)] = bench.take(dies, want=1)
+    bench.exchange(dies, started=[attempt] if started else [])
+    assert bench.take(lives) == []
+    bench.do(e.Gone(0, dies))
+    assert [task for _, task in bench.take(lives)] == [task]
+    assert bench.tasks(bag) == "ar"
+    bench.restart()
+    assert bench.core.state.bags[bag].running_in_group == {0: 1}
+
+
+def test_lost_attempt_frees_its_place_and_is_cancelled_when_it_comes_back(bench: Bench) -> None:
+    bag = bench.submit(shape(1, at_once=1, concurrency_group=0))
+    silent, lives = bench.pilot(host="silent"), bench.pilot(host="lives")
+    [(first, _)] = bench.take(silent)
+    for _ in range(8):
+        bench.wait(10_000)
+        bench.exchange(lives, want=1)
+    assert bench.tasks(bag) == "a" and bench.core.state.bags[bag].running_in_group == {0: 1}
+    answer = bench.exchange(silent, held=[first], started=[first])  # it was slow to say so: there is no room for it
+    assert answer.cancel == [first] and bench.attempt(first) == "lost"
+    bench.restart(bench.snapshot())
+    assert bench.core.state.bags[bag].running_in_group == {0: 1}
+
+
+def test_lost_attempt_that_comes_back_goes_on_if_there_is_room(bench: Bench) -> None:
+    bag = bench.submit(shape(2, at_once=1, concurrency_group=0))
+    pilot = bench.pilot(2)
+    [(first, _)] = bench.take(pilot)
+    bench.wait(80_000)
+    assert bench.attempt(first) == "lost" and bench.core.state.bags[bag].running_in_group == {0: 0}
+    assert bench.exchange(pilot, held=[first], started=[first]).cancel == []
+    assert bench.attempt(first) == "started" and bench.core.state.bags[bag].running_in_group == {0: 1}
+    bench.do(e.Cancel(0, bag, None))
+    assert bench.core.state.bags[bag].running_in_group == {0: 1}  # until its pilot says that it is dead
+    bench.report(pilot, first, "cancelled")
+    assert bench.core.state.bags[bag].running_in_group == {0: 0}
+
+
+def test_waiting_pilot_is_granted_the_place_of_a_dead_pilot(bench: Bench) -> None:
+    bag = bench.submit(shape(2, at_once=1, concurrency_group=0))
+    dies, lives = bench.pilot(host="dies"), bench.pilot(host="lives")
+    [(attempt, _)] = bench.take(dies, want=1)
+    bench.exchange(dies, started=[attempt])
+    assert bench.exchange(lives, want=1, wait=20_000) is None
+    bench.do(e.Gone(0, dies))
+    assert bench.core.state.pilots[lives].attempts_held == 1 and bench.tasks(bag) == "ar"
