@@ -17,7 +17,7 @@ from windfall.core.apply import attempts, bags as bag_facts
 from windfall.core.decide.exchange import exchange, leases, pilot_end, reconcile as census, reply, reports, verdicts
 from windfall.core.decide.grant import batches, eligibility, fail_over, grant as granting, wake
 from windfall.core.decide.provision import intents, reconcile, site_session
-from windfall.core.decide.requests import bags as control
+from windfall.core.decide.requests import append
 from windfall.core.messages import events as e
 from windfall.core.messages.lifecycle import LIVE, O_FAILED, O_RETURNED, O_SUCCEEDED, READY, STOPPING, SUCCEEDED
 from windfall.core.persist import snapshot
@@ -639,7 +639,7 @@ def what_is_appended_waits_for_nothing(patch: Patch) -> None:
 
 @mutant("P4", growing_plan)
 def what_is_appended_behind_a_failure_is_left_there(patch: Patch) -> None:
-    patch.setattr(control, "_dead_before", lambda bag, edges: [])
+    patch.setattr(append, "_failed_prerequisites", lambda bag, edges: [])
 
 
 @mutant("books", growing_plan)

@@ -21,7 +21,7 @@ from windfall.core.decide.grant.wake import feed_hosts, feed_late, feed_parked
 from windfall.core.decide.hosts import quarantine as hosts
 from windfall.core.decide.provision import reconcile, site_session, site_watch
 from windfall.core.decide.replicas import by_deadline, candidates
-from windfall.core.decide.requests import bags, sites
+from windfall.core.decide.requests import append, bags, owners, sites, submit, tokens
 from windfall.core.messages import effects as x, events as e, facts as f
 from windfall.core.persist.snapshot import dump_state, load_state, mark_saved, rebuild
 from windfall.core.state.world import State
@@ -85,7 +85,7 @@ class Core:
         enrol.resume(turn)
         hosts.resume(turn)
         site_session.resume(turn)
-        bags.watch_month(turn)
+        owners.watch_month(turn)
         by_deadline.resume(turn)
         fair_share.arm(turn)
         turn.provision.changed = True
@@ -160,31 +160,31 @@ _TIMERS: dict[str, Callable[[Turn, Any], None]] = {
     "batch": batches.patience_over,
     "look": nearest_data.look_due, "watch": site_watch.watch_due,
     "host": hosts.host_due, "salvage": site_session.salvage_due,
-    "month": bags.month_begins, "late": candidates.late_due, "over": failover.look_due, "moved": failover.moved_due,
+    "month": owners.month_begins, "late": candidates.late_due, "over": failover.look_due, "moved": failover.moved_due,
     "expiry": by_deadline.expiry_due, "age": fair_share.age_due,
 }
 
 _HANDLERS: dict[type, Callable[[Turn, Any], None]] = {
-    e.Submit: bags.submit,
-    e.Append: bags.append,
-    e.AppendPart: bags.append_part,
+    e.Submit: submit.submit,
+    e.Append: append.append,
+    e.AppendPart: append.append_part,
     e.Close: bags.close,
     e.Pause: bags.pause,
     e.Cancel: bags.cancel,
     e.Retry: bags.retry,
-    e.InputsGathered: bags.gathered,
+    e.InputsGathered: bags.inputs_gathered,
     e.Remove: bags.remove,
-    e.AddSite: bags.add_site,
+    e.AddSite: sites.add_site,
     e.DrainSite: sites.drain_site,
     e.ShareSite: sites.share_site,
     e.RemoveSite: sites.remove_site,
-    e.DiskLow: bags.frugal,
+    e.DiskLow: bags.note_disk_low,
     e.SetBudget: bags.set_budget,
     e.SetPolicy: bags.set_policy,
-    e.SetAllowance: bags.set_allowance,
-    e.SetWeight: bags.set_weight,
-    e.IssueToken: bags.issue_token,
-    e.RevokeToken: bags.revoke_token,
+    e.SetAllowance: owners.set_allowance,
+    e.SetWeight: owners.set_weight,
+    e.IssueToken: tokens.issue_token,
+    e.RevokeToken: tokens.revoke_token,
     e.Enrol: enrol.enrol,
     e.Exchange: exchange.exchange,
     e.Gone: pilot_end.gone,

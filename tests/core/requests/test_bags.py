@@ -10,7 +10,7 @@ import pytest
 
 from tests.core.conftest import Bench, answers, shape
 from windfall.core.apply import bags
-from windfall.core.decide.requests import bags as control
+from windfall.core.decide.requests import request, sites, tokens
 from windfall.core.messages import effects as x, events as e, facts as f
 from windfall.core.messages.facts import DataSelection, DataShape
 from windfall.core.messages.runs import runs_where
@@ -275,7 +275,7 @@ def test_revoked_token_is_forgotten(bench: Bench) -> None:
 def test_tokens_of_a_user_are_bounded_and_expired_ones_make_room(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(control, "MAX_TOKENS", 2)
+    monkeypatch.setattr(tokens, "MAX_TOKENS", 2)
 
     def issue(name: str, owner: str = "ann", expires: int = 0, by: str = "ann") -> str:
         return _refusal(bench.do(e.IssueToken(0, name, name.encode(), "user", owner, "", expires, by)))
@@ -294,7 +294,7 @@ def test_tokens_of_a_user_are_bounded_and_expired_ones_make_room(
 def test_sites_of_a_user_are_bounded_and_a_name_can_be_used_again(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(control, "MAX_SITES", 2)
+    monkeypatch.setattr(sites, "MAX_SITES", 2)
 
     def add(name: str, owner: str = "ann") -> str:
         return _refusal(bench.do(e.AddSite(0, name, owner, "slurm")))
@@ -392,7 +392,7 @@ def test_target_whose_files_cannot_be_gathered_is_cancelled_with_a_reason(bench:
 
 
 def test_a_bag_does_not_grow_beyond_the_most_tasks_there_may_be(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "MAX_TASKS", 50)
+    monkeypatch.setattr(request, "MAX_TASKS", 50)
     bag = bench.submit(shape(45), open=True)
     assert isinstance(bench.append(bag, 5, key="k"), x.Done)
     refused = bench.append(bag, 1)

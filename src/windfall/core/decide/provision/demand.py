@@ -20,7 +20,7 @@ from windfall.core.decide.grant.host_orders import MINUTE
 from windfall.core.decide.grant.order import serves_site, tells_time
 from windfall.core.decide.provision.matching import PARTS, parts, spread
 from windfall.core.decide.replicas import by_deadline
-from windfall.core.messages.facts import COUNTS_NOT, Limits, Shape
+from windfall.core.messages.facts import Shape
 from windfall.core.messages.lifecycle import INTENDED, QUEUED, READY, RUNNING
 from windfall.core.state import accounts
 from windfall.core.state.capacity import MILLI, best_shape, must_go_elsewhere, serves
@@ -29,31 +29,6 @@ from windfall.core.state.world import BagState, Fit, SiteState, State, TaskClass
 
 PROVISIONS = ("swarm", "demand", "msr", "broker")
 MOST_PILOTS = 100_000  # open at a site, whatever its limits say: each of them takes memory here
-MOST_SHAPES = 64
-MOST_CORES = 1 << 20  # of a pilot, on all its nodes
-MOST_WORST = 1 << 50  # ms of cores: sums of many are still numbers that can be written down
-
-
-def wrong_limit(limits: Limits) -> str:
-    """A few words, if they can mean nothing."""
-    for each in (limits, *limits.shapes):
-        for name in each.__struct_fields__:
-            if name != "shapes" and not 0 <= getattr(each, name) < 1 << 60:
-                return f"{name} is {getattr(each, name)}"
-    if len(limits.shapes) > MOST_SHAPES:
-        return f"{len(limits.shapes)} shapes, and {MOST_SHAPES} are the most"
-    for shape in limits.shapes:
-        if not (shape.cores and shape.nodes and shape.cores * shape.nodes <= MOST_CORES):
-            return f"a pilot of {shape.cores} cores on each of {shape.nodes} nodes"
-        if shape.worst > MOST_WORST:
-            return f"a pilot of {shape.cores * shape.nodes} cores for {shape.wall} ms"
-        if shape.least and not shape.least <= shape.wall:
-            return f"a wall time from {shape.least} ms to {shape.wall} ms"
-    if limits.counts > COUNTS_NOT:
-        return f"counts is {limits.counts}"
-    if limits.share > MILLI:
-        return f"share is {limits.share} thousandths"
-    return "" if limits.flight else "flight is 0: nothing would ever be started"
 
 
 def unstarted(cls: TaskClass) -> int:

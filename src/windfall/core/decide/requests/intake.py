@@ -1,4 +1,4 @@
-"""From a validated `Bag` to the event that submits it: what the core reads of a specification, and nothing else."""
+"""Intake: from a validated `Bag` to the event that submits it, with what the core reads of a specification."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ SMALL = 4 << 20  # bytes: all commands together fit into one message
 
 
 def submission(key: int, owner: str, bag: Bag, idempotency: str = "") -> Submit:
+    """Return the event that submits a bag; `key` is the driver's."""
     index = {target.name: i for i, target in enumerate(bag.targets)}
     shapes = [_shape(target, index, bag.policy) for target in bag.targets]
-    crowds: dict[str, int] = {}
+    groups: dict[str, int] = {}
     for place, (target, shape) in enumerate(zip(bag.targets, shapes, strict=True)):
-        shape.concurrency_group = crowds.setdefault(target.crowd, place) if target.crowd else place
-    edges = edges_of(bag.edges, bag.flows)
+        shape.concurrency_group = groups.setdefault(target.crowd, place) if target.crowd else place
+    preset = bag.policy.replicate.lower()
     return Submit(
-        key, owner, bag.name, idempotency, _packed(bag), shapes, bag.effects == "external",
-        bag.policy.select, bag.open, edges, bag.policy.provision, budget=bag.policy.budget,
-        replicate=preset if (preset := bag.policy.replicate.lower()) in REPLICATE else "none",
-        policy=given(bag.policy),
+        key, owner, bag.name, idempotency, _packed(bag), targets=shapes, external=bag.effects == "external",
+        select=bag.policy.select, open=bag.open, edges=edges_of(bag.edges, bag.flows), provision=bag.policy.provision,
+        budget=bag.policy.budget, replicate=preset if preset in REPLICATE else "none", policy=given(bag.policy),
         fail_over=bag.policy.fail_over,
     )
 
 
 def edges_of(edges: list[tuple[int, int]], files: Flows | None) -> bytes:
-    """Each prerequisite once, whether files go with it or not."""
+    """Return each prerequisite once, whether files go with it or not, as pairs of int32."""
     pairs = np.array(edges, dtype="<i4").reshape(-1, 2)
     if files is not None:
         flows = np.array([files.before, files.after], dtype="<i4").T
@@ -41,29 +41,31 @@ def edges_of(edges: list[tuple[int, int]], files: Flows | None) -> bytes:
 
 
 def _packed(bag: Bag) -> bytes:
-    """Exactly as long as it is: the encoder's buffer is half as long again, and this stays."""
+    """Encode a bag in a buffer of its exact size: the encoder's is half as long again, and this one stays."""
     return bytes(memoryview(msgspec.msgpack.encode(bag)))
 
 
 def _shape(target: Target, index: dict[str, int], policy: Policy) -> TargetShape:
-    r = target.resources
+    need = target.resources
     return TargetShape(
-        target.name, source_count(target.source), _before(target, index), r.cores, r.memory, r.gpus,
-        r.disk, target.time, target.expect, target.grace, bool(target.checkpoint), target.retries,
-        target.memory_retries, target.priority, _costs(target) if policy.select == "sjf" else b"", _weight(target),
-        r.whole, bool(target.takes), target.kind == "call", bool(target.outputs),
-        policy.batch, policy.batch_timeout if policy.batch > 1 else 0, nodes=r.nodes,
+        target.name, source_count(target.source), _prerequisites(target, index), need.cores, need.memory,
+        gpus=need.gpus, disk=need.disk, limit=target.time, expect=target.expect, grace=target.grace,
+        checkpoint=bool(target.checkpoint), retries=target.retries, memory_retries=target.memory_retries,
+        priority=target.priority, costs=_costs(target) if policy.select == "sjf" else b"",
+        message_bytes=_message_bytes(target), whole=need.whole, gathers=bool(target.takes),
+        call=target.kind == "call", outputs=bool(target.outputs), batch=policy.batch,
+        patience=policy.batch_timeout if policy.batch > 1 else 0, nodes=need.nodes,
         exits_not_retried=target.check.hopeless, at_once=target.at_once,
     )
 
 
-def _before(target: Target, index: dict[str, int]) -> list[int]:
-    """Whose files it takes, it waits for."""
+def _prerequisites(target: Target, index: dict[str, int]) -> list[int]:
+    """Return the targets that this one names, and those whose files it takes."""
     return [index[name] for name in dict.fromkeys([*target.after, *target.takes])]
 
 
-def _weight(target: Target) -> int:
-    """Bytes a task takes in a message, at most; where all of them together are few, about."""
+def _message_bytes(target: Target) -> int:
+    """Return the bytes that one task takes in a message: at most, or about, where all commands together are few."""
     source = target.source
     if isinstance(source, Lines) and len(source.text) < SMALL:
         return ENVELOPE + len(source.text) // max(source.count, 1)
@@ -71,6 +73,7 @@ def _weight(target: Target) -> int:
 
 
 def _costs(target: Target) -> bytes:
+    """Return the tasks' estimated costs as float32, or nothing."""
     if not target.cost:
         return b""
     renderer = Renderer(target)
