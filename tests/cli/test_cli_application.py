@@ -281,7 +281,7 @@ def test_mistakes_are_told_before_anything_runs(windfall: CommandLine) -> None:
     for text, said in (
         (application("compute None(x);", abstract), "nothing implements None"),
         (application("compute Use(y, x); compute Make(x);", make, use), "'x' is read before anything has written it"),
-        (application("", make), "computes nothing"),
+        (application("", make), "has no 'compute' statement"),
         (application("compute Make(x);", component("Make", "out integer x", "EXECUTABLE", "echo {y}")), "uses {y}"),
         (application("compute Make(x);", component("Make", "out integer x", "SHELL", "", "", 'rank="best"')),
          "'best' is no rank"),
@@ -379,7 +379,7 @@ def test_a_source_is_compiled_once_for_all_applications(windfall: CommandLine) -
     two = application("compute Thrice(a, 2); compute Thrice(b, a);", thrice)
     assert run(windfall, one)["tasks"] == 2 and run(windfall, two)["tasks"] == 2
     assert result(windfall, "b") == "18"
-    assert "3 tasks\n  1 of them compiled before, and not again\n" in windfall("run", "app.query").stderr
+    assert "3 tasks\n  1 program reused from the cache\n" in windfall("run", "app.query").stderr
     kept = windfall.home / "compiled.json"
     known = json.loads(kept.read_text())
     kept.write_text(json.dumps({key: ["0" * 64, size] for key, (_, size) in known.items()}))

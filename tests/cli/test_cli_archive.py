@@ -40,7 +40,7 @@ def test_where_nothing_can_be_written(windfall):
     run = ("run", "echo {x} > out", "-s", "x=1..2", "--output", "out", "--name", "w", "-o", "file/below")
     done = windfall(*run)
     assert "2 tasks" in done.stderr and "inside" not in done.stderr, done.stderr
-    assert done.returncode in (1, 3) and ("windfall results" in done.stderr or "could not be brought" in done.stderr)
+    assert done.returncode in (1, 3) and ("windfall results" in done.stderr or "could not be fetched" in done.stderr)
     done = windfall("results", "w", "--archive", "absent/a.tar")
     assert (done.returncode, "inside" in done.stderr) == (3, False), done.stderr
 

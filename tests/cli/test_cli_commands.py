@@ -200,7 +200,7 @@ def test_looking_at_a_bag(windfall, bad):
     assert windfall.json("show", bag, 3)["attempts"][0]["exit"] == 3
     assert windfall.json("show", bag)["counts"]["failed"] == 1
     said = windfall("explain", bag, 3).stdout
-    assert said.startswith("task 3: failed") and "its last attempt: exit" in said
+    assert said.startswith("task 3: failed") and "last attempt: exit" in said
     assert windfall.json("explain", bag, 3)["state"] == "failed"
     assert windfall("wait", bag).returncode == 1
     assert windfall.json("wait", bag, code=1)["failed"] == 1

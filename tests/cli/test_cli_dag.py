@@ -259,7 +259,7 @@ def test_a_rescue_file_that_cannot_be_written(dag: CommandLine) -> None:
     name = "n" * 240 + ".dag"
     dag.write(name, job("A") + job("B", "exit 1"))
     done = dag("run", name, "--json")
-    assert done.returncode == 1 and "no rescue file could be written" in done.stderr
+    assert done.returncode == 1 and "cannot write a rescue file" in done.stderr
     assert '"succeeded": 1' in done.stdout and '"failed": 1' in done.stdout and '"rescue"' not in done.stdout
 
 

@@ -5,7 +5,7 @@ import os
 import sys
 import venv
 
-from windfall.cli.retry_here import left_undone
+from windfall.cli.retry_here import left_out
 
 MODULE = 'module() {\n  if [ "$2" = broken ]; then return 1; fi\n  LOADED="$LOADED $2"; export LOADED\n}\n'
 RUNTIME = """#!/bin/sh
@@ -33,7 +33,7 @@ def test_modules(windfall, tmp_path):
     windfall("run", text, timeout=60)
     done = here(windfall, "moduled", "0", MODULESHOME=str(tmp_path))
     assert (done.returncode, done.stdout) == (0, "got gcc/12 fftw\n"), done.stderr
-    assert "not done here: its time limit" in done.stderr
+    assert "left out here: time limit" in done.stderr
     windfall("run", bag(windfall, "broken", 'modules = ["broken"]'), timeout=60)
     done = here(windfall, "broken", "0", MODULESHOME=str(tmp_path))
     assert (done.returncode, "the modules broken cannot be loaded" in done.stderr) == (1, True), done.stderr
@@ -101,6 +101,6 @@ def test_a_packed_python(windfall):
 
 
 def test_what_is_not_done_is_said():
-    assert left_undone({"check": {"exit": [0, 3]}, "setup": ["x"], "memory": 0}) == []
-    assert left_undone({"check": {"match": "x"}, "memory": 1, "gpus": 2}) == [
-        "its memory limit", "giving out GPUs", "its check, but for the exit code"]
+    assert left_out({"check": {"exit": [0, 3]}, "setup": ["x"], "memory": 0}) == []
+    assert left_out({"check": {"match": "x"}, "memory": 1, "gpus": 2}) == [
+        "memory limit", "choice of GPUs", "check, except of the exit code"]

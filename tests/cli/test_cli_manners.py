@@ -26,7 +26,7 @@ def test_a_run_that_can_never_start_says_why(windfall):
     done = windfall("wait", "big")
     assert (done.returncode, "1 cancelled" in done.stderr) == (1, True)
     done = windfall("logs", "big")
-    assert (done.returncode, done.stderr) == (1, "task 0 never ran: cancelled (as asked for)\n")
+    assert (done.returncode, done.stderr) == (1, "task 0 never ran: cancelled (on request)\n")
 
 
 def test_a_paused_bag_says_so(windfall):
@@ -45,7 +45,7 @@ def test_logs_of_a_task_that_wrote_nothing_or_never_ran(windfall):
     assert windfall("run", file).returncode == 1
     assert windfall("logs", "e", "0").stderr == "task 0 wrote nothing; failed: exit 4\n"
     done = windfall("logs", "e", "1")
-    assert (done.returncode, done.stderr) == (1, "task 1 never ran: cancelled (what it waits for failed)\n")
+    assert (done.returncode, done.stderr) == (1, "task 1 never ran: cancelled (a task that it waits for failed)\n")
     assert windfall.json("logs", "e", "1", code=1)["state"] == "cancelled"
     assert windfall("logs", "e", "2").returncode == 2
 
@@ -63,7 +63,7 @@ def test_files_of_others_in_the_directory_are_told(windfall):
     (windfall.folder / "st.results").mkdir()
     (windfall.folder / "st.results" / "old").touch()
     done = windfall("run", "touch f", "--output", "f", "--name", "st")
-    assert "st.results/ also holds 1 file that is not of this bag" in done.stderr
+    assert "st.results/ also holds 1 file that is not from this bag" in done.stderr
 
 
 def test_parameters_that_are_called_ascolumns_are():
@@ -132,4 +132,4 @@ def test_a_client_without_a_server_fails_at_once(tmp_path):
 def test_a_range_of_tasks_the_wrong_way_round_is_refused(windfall):
     done = windfall("retry", "1", "5..1")
     said = done.stderr
-    assert done.returncode == 2 and "'5..1' names no task" in said and "1..5" in said
+    assert done.returncode == 2 and "'5..1' is not a range of task numbers" in said and "1..5" in said

@@ -20,8 +20,8 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
 def test_an_expression(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = said(capsys, "--check", "Host.Memory >= 4000 && Tail")
     assert code == 0
-    assert out == ("it comes to true or false, and speaks of Host.Memory, Bag.Tail\n"
-                   "it can be: requirements, rank\n")
+    assert out == ("it yields true or false, and uses Host.Memory, Bag.Tail\n"
+                   "it can stand for: requirements, rank\n")
     code, out, _ = said(capsys, "--check", "Concurrency=2 * Host.NumCpus", "--json")
     assert code == 0
     assert json.loads(out) == {"expression": "2 * Host.NumCpus", "type": "number", "attributes": ["Host.Cores"],
@@ -88,11 +88,11 @@ def test_mistakes_that_many_make(capsys: pytest.CaptureFixture[str], given: str,
                                     ["7", "--attributes"]])
 def test_nothing_that_stands_there_is_passed_over(capsys: pytest.CaptureFixture[str], beside: list[str]) -> None:
     code, out, err = said(capsys, *beside)
-    assert (code, out) == (2, "") and "changes nothing" in err
+    assert (code, out) == (2, "") and "only shows values" in err
 
 
 def test_options_may_stand_between(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "--hosts changes nothing" in said(capsys, "7", "--hosts", "rank=4")[2]
+    assert "--hosts only shows hosts" in said(capsys, "7", "--hosts", "rank=4")[2]
 
 
 @pytest.mark.parametrize("given", ["replicate=Tail-safe", "replicate=Tail", "per_host=2", "budget = 5 core-hours",
@@ -105,7 +105,7 @@ def test_a_preset_in_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) 
     bag = tmp_path / "bag.toml"
     bag.write_text("[bag]\ncommand = 'true'\n[policy]\nreplicate = 'tail-fast'\nrank = 2\nreplicas-share = '9%'\n")
     assert said(capsys, "--check", str(bag)) == (
-        0, f"{bag}: all is well\n  rank = 2\n  replicate = tail-fast\n  replicas-share = 9%\n", "")
+        0, f"{bag}: its policies are valid\n  rank = 2\n  replicate = tail-fast\n  replicas-share = 9%\n", "")
     found = json.loads(said(capsys, "--check", str(bag), "--json")[1])
     assert found["rank"]["type"] == "number"
     assert (found["replicate"], found["replicas-share"]) == ({"preset": "tail-fast"}, {"cap": "9%"})
@@ -167,16 +167,16 @@ requirements = 'Host.Gpus > 1000 && Host.Cores > 0'
 def test_a_bag_that_matches_nobody_and_is_changed_while_it_runs(windfall):
     (windfall.folder / "bag.toml").write_text(BAG)
     assert windfall("policy", "--check", "bag.toml").stdout == (
-        "bag.toml: all is well\n  requirements = Host.Gpus > 1000 && Host.Cores > 0\n")
+        "bag.toml: its policies are valid\n  requirements = Host.Gpus > 1000 && Host.Cores > 0\n")
     done = windfall("submit", "bag.toml")
     assert done.returncode == 0, done.stderr
     bag = done.stdout.strip()
-    assert "of the hosts that serve you now (1) none matches: " in done.stderr
+    assert "the bag's policies match none of the hosts that serve you now (1): " in done.stderr
     assert "Host.Gpus > 1000 is false: Host.Gpus is 0" in done.stderr
     assert "Host.Gpus > 1000 is false: Host.Gpus is 0" in windfall("explain", bag).stdout
     assert "no; requirements: Host.Gpus > 1000 is false: Host.Gpus is 0" in windfall("policy", bag, "--hosts").stdout
     shown = windfall("show", bag)
-    assert "\nrequirements = Host.Gpus > 1000 && Host.Cores > 0\n" in shown.stdout and "none matches" in shown.stderr
+    assert "\nrequirements = Host.Gpus > 1000 && Host.Cores > 0\n" in shown.stdout and "match none" in shown.stderr
     assert "requirements = Host.Gpus > 1000 && Host.Cores > 0\n" in windfall("run", "bag.toml", "--dry-run").stdout
     assert windfall.json("run", "bag.toml", "--dry-run")["policy"] == {
         "requirements": "Host.Gpus > 1000 && Host.Cores > 0"}
@@ -201,7 +201,7 @@ def test_a_bag_that_matches_nobody_and_is_changed_while_it_runs(windfall):
     assert windfall("wait", bag).returncode == 0
     late = windfall("policy", bag, "JobRequirements=")
     assert late.stdout == "rank = Host.Cores\nreplicate = tail-safe\n"
-    assert late.stderr == f"bag {bag} has ended: this counts only for tasks that are tried again, or added\n"
+    assert late.stderr == f"bag {bag} has ended: the change applies only to tasks that are retried or added\n"
     assert windfall("policy", bag, "replicate=").stdout == "rank = Host.Cores\nreplicate = none\n"
 
 
@@ -210,7 +210,8 @@ def test_scripts_are_told_on_standard_error_that_none_matches(windfall):
     (windfall.folder / "bag.toml").write_text(BAG)
     done = windfall("submit", "bag.toml", "--json")
     bag = json.loads(done.stdout)["bag"]
-    assert done.stderr.startswith("of the hosts that serve you now (1) none matches: ") and done.stderr.count("\n") == 1
+    assert done.stderr.startswith("the bag's policies match none of the hosts that serve you now (1): ")
+    assert done.stderr.count("\n") == 1
     windfall("cancel", str(bag))
     for quietly in ("-q", "--json"):
         run = windfall.start("run", "bag.toml", quietly)
@@ -220,7 +221,7 @@ def test_scripts_are_told_on_standard_error_that_none_matches(windfall):
         windfall("cancel", "choosy")
         out, _ = run.communicate()
         enough.cancel()
-        assert said_first.startswith("of the hosts that serve you now (1) none matches: ")
+        assert said_first.startswith("the bag's policies match none of the hosts that serve you now (1): ")
         assert quietly == "-q" or json.loads(out)["cancelled"] == 4
 
 

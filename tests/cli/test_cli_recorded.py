@@ -53,7 +53,7 @@ def test_options_that_do_not_fit(windfall: CommandLine) -> None:
     for words, said in (
         (["--stand-ins", "--scale", "-1"], "a scale of -1.0"),
         (["--scale", "2"], "--scale goes with --stand-ins"),
-        (["--stand-ins", "--cores", "2"], "says all about its tasks"),
+        (["--stand-ins", "--cores", "2"], "do not go with a graph's file"),
         (["--stand-ins", "--scale", "nan"], "a scale of nan"),
     ):
         done = windfall("run", file, *words)

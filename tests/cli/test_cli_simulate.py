@@ -93,7 +93,7 @@ LAB = '[hosts.lab]\ncount = 4\nspeed = "uniform(1, 2)"\n[bags.main]\ntasks = 40\
 def test_a_scenario_is_played_and_drawn(windfall):
     windfall.write("lab.toml", LAB)
     done = windfall("simulate", "lab.toml", "-o", "out")
-    assert done.returncode == 0 and "40/40" in done.stdout and "what happened is in out" in done.stdout
+    assert done.returncode == 0 and "40/40" in done.stdout and "tables and plots are in out" in done.stdout
     assert (windfall.folder / "out" / "gantt.png").read_bytes().startswith(b"\x89PNG")
     first = windfall.json("simulate", "lab.toml")
     again = windfall.json("simulate", "lab.toml", "--seed", 1)

@@ -66,12 +66,12 @@ def test_mistakes_are_told_with_their_place(line: CommandLine) -> None:
 @pytest.mark.parametrize(("arguments", "said"), [
     (["compile", "none.query"], "cannot read none.query"),
     (["compile", str(EXAMPLE / "components.xml")], "holds components, and no application"),
-    (["compile", str(EXAMPLE / "product.query"), "--set", "div"], "a name and a value are asked for"),
+    (["compile", str(EXAMPLE / "product.query"), "--set", "div"], "it takes NAME=VALUE"),
     (["compile", str(EXAMPLE / "product.query"), "--set", "x=1"], "has no parameter 'x'"),
     (["component", "add"], "takes files"),
-    (["component", "ls", "x"], "takes nothing more"),
+    (["component", "ls", "x"], "takes no name"),
     (["component", "show", "Nope"], "there is no component 'Nope'"),
-    (["component", "show", "Nope@x"], "names no version"),
+    (["component", "show", "Nope@x"], "is not NAME or NAME@VERSION"),
 ])
 def test_what_is_refused(line: CommandLine, arguments: list[str], said: str) -> None:
     done = line(*arguments)
@@ -123,7 +123,7 @@ def test_graph(line: CommandLine) -> None:
     found = line.json("graph", *app, "--json", "--set", "div=20")
     assert found["summary"] and [node["tasks"] for node in found["nodes"]] == [400, 400, 8000, 8000]
     done = line("graph", *app, "-o", "a.gif")
-    assert done.returncode == 2 and "no name for a picture" in done.stderr
+    assert done.returncode == 2 and "does not end with .dot" in done.stderr
 
 
 def test_a_damaged_component_is_told_and_others_are_used(line: CommandLine) -> None:

@@ -1,7 +1,7 @@
-"""`windfall COMMAND …`: finds the command's module, runs it, turns every error into a sentence and an exit code.
+"""Run `windfall COMMAND …`: import the command's module, call it, turn every error into a sentence and an exit code.
 
-Exit codes: 0 all succeeded, 1 some failed, 2 bad input (a bag or task that does not exist is that too), 3 no server
-or refused, 130 interrupted.
+Exit codes: 0 all tasks succeeded, 1 some failed, 2 bad input (also: no such bag or task), 3 no server answered or the
+server refused, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ from windfall.errors import NotFound, Unwritable, WindfallError
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EACCES, errno.EPERM)
 
 COMMANDS = {
-    "run": "submit a bag, watch it, bring the results home; needs no server",
+    "run": "submit a bag, watch it, fetch its results; needs no server",
     "submit": "submit a bag and return at once",
     "ls": "list bags",
     "show": "show a bag, or one of its tasks",
     "wait": "wait for a bag, with a progress bar",
-    "results": "one row per ended task, as a table, CSV or JSON",
-    "logs": "what a task wrote",
-    "explain": "why a bag, or a task, is not running",
-    "policy": "a bag's policies, shown and changed while it runs; expressions checked; hosts as these see them",
+    "results": "show one row per ended task: table, CSV, JSON or Parquet",
+    "logs": "show what a task wrote",
+    "explain": "say why a bag, or a task, is not running",
+    "policy": "show or change a bag's policies; check expressions; list hosts as expressions see them",
     "cancel": "cancel a bag, or some of its tasks",
     "retry": "run failed tasks again",
-    "rerun": "a workflow again, but only what failed or changed since",
+    "rerun": "run a workflow again, but only tasks that failed or changed",
     "pause": "start no more tasks of a bag",
-    "unpause": "start them again",
+    "unpause": "start tasks of a paused bag again",
     "rm": "remove bags that have ended, with their results",
     "serve": "run a server",
-    "provision": "start pilots at one's sites for a server that runs elsewhere",
-    "pilot": "run a pilot: serve this machine's cores to a server",
-    "site": "clusters and machines where pilots can be started",
+    "provision": "start pilots at your sites for a server that runs elsewhere",
+    "pilot": "run a pilot, which offers this machine's cores to a server",
+    "site": "add, list, test and share the sites where pilots can be started",
     "login": "use a server that runs elsewhere",
-    "user": "let people in at this server, list them, put them out",
+    "user": "add, list, limit and remove users of this server",
     "token": "make, list and revoke tokens",
-    "compile": "is an application of YvetteML right, and what does it need?",
-    "graph": "an application of YvetteML as a picture: DOT, SVG, PNG",
-    "component": "the catalogue of components: add, list, show, remove",
+    "compile": "check an application in YvetteML, and show what it needs",
+    "graph": "draw an application in YvetteML: DOT, SVG, PNG",
+    "component": "add, list, show or remove components of your catalogue",
     "simulate": "run a scenario, or a log of jobs, in virtual time",
-    "experiment": "run one of the papers' studies, their numbers beside ours",
-    "completion": "a script that completes commands, options and bags in your shell",
+    "experiment": "run one of the papers' studies, and compare its numbers with ours",
+    "completion": "print a script that completes commands, options and bags in your shell",
 }
 
 FOLDERS = {
@@ -92,8 +92,8 @@ def _guarded(arguments: list[str]) -> int:
         if isinstance(error, OSError) and error.errno in UNWRITABLE:
             return _unwritable(error)
         print(
-            f"windfall: something went wrong inside: {type(error).__name__}: {error}\n"
-            "  hint: WINDFALL_DEBUG=1 shows where; please report it",
+            f"windfall: internal error: {type(error).__name__}: {error}\n"
+            "  hint: please report this; WINDFALL_DEBUG=1 shows where it happened",
             file=sys.stderr,
         )
         return 1
@@ -102,7 +102,8 @@ def _guarded(arguments: list[str]) -> int:
 def _unwritable(error: OSError) -> int:
     where = f" {error.filename}" if error.filename else ""
     _discard_output()
-    return complain(Unwritable(f"cannot write{where}: {error.strerror}", "make room, or write elsewhere"))
+    return complain(Unwritable(f"cannot write{where}: {error.strerror}",
+                               "free space or get permission there, or write elsewhere"))
 
 
 def dispatch(arguments: list[str]) -> int:
@@ -121,7 +122,7 @@ def _run(command: str, rest: list[str]) -> int:
         raise _unknown(command)
     module = module_of(command)
     if command == "pilot":
-        return int(module.execute(rest))  # has a parser of its own, in the zipapp
+        return int(module.execute(rest))  # the zipapp, too, parses these
     from windfall.cli.parser import make
 
     parser = make(command, COMMANDS[command], getattr(module, "EXAMPLES", ""))
@@ -130,11 +131,11 @@ def _run(command: str, rest: list[str]) -> int:
     if "--" in rest:
         at = rest.index("--")
         rest, vector = rest[:at], rest[at + 1 :]
-    anywhere = getattr(module, "WORDS_ANYWHERE", False)  # words may stand between options, too
+    anywhere = getattr(module, "WORDS_ANYWHERE", False)  # options may stand between the words
     args = parser.parse_intermixed_args(rest) if anywhere else parser.parse_args(rest)
     args.vector = vector
     if vector is not None and not getattr(module, "TAKES_VECTOR", False):
-        parser.error("'--' and what follows it means nothing here")
+        parser.error(f"'windfall {command}' takes no command after '--'")
     if sys.stdout.isatty():
         from windfall.cli.present.output import Screen
 
@@ -181,5 +182,5 @@ def complain(error: WindfallError, as_json: bool = False) -> int:
 
 
 def _discard_output() -> None:
-    """Nobody reads any more; keep the interpreter from complaining when it flushes at the end."""
+    """Send further output to /dev/null: its reader is gone, and the interpreter's flush at exit must not fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,7 @@
-"""argparse, told the width of the terminal (finding it out costs it an import) and to complain as we do."""
+"""A parser of arguments that raises BadInput.
+
+It is given the terminal's width, since argparse would import shutil to find it out.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise BadInput(message, f"'{self.prog} --help' says what it takes")
+        raise BadInput(message, f"'{self.prog} --help' lists its arguments and options")
 
 
 def make(command: str, description: str, examples: str = "") -> Parser:
@@ -40,7 +43,7 @@ def make(command: str, description: str, examples: str = "") -> Parser:
 
 def add_bag(parser: argparse.ArgumentParser, **options: Any) -> None:
     parser.add_argument(
-        "bag", metavar="BAG", help="number of the bag, or its name (the latest of that name)", **options
+        "bag", metavar="BAG", help="number of the bag, or its name, which means the latest bag of that name", **options
     )
 
 
@@ -52,24 +55,26 @@ MAX_TASKS_NAMED = 1_000_000
 
 
 def task_numbers(texts: list[str]) -> list[int] | None:
-    """`["3", "5..7"]` → [3, 5, 6, 7]; nothing → None, which is all."""
+    """Return the task numbers that the texts name, [3, 5, 6, 7] for "3" and "5..7"; None, which means all, for none."""
     if not texts:
         return None
     found: list[int] = []
     for text in texts:
         first, dots, last = text.partition("..")
         if not (first.isdecimal() and (not dots or last.isdecimal()) and len(text) < 40):
-            raise BadInput(f"'{text}' is not a task's number", "tasks are counted from 0; as in 12, or 5..9")
+            raise BadInput(f"'{text}' is not a task number", "tasks are numbered from 0: give 12, or 5..9")
         span = range(int(first), int(last if dots else first) + 1)
         if not span:
-            raise BadInput(f"'{text}' names no task", f"the smaller number comes first: {int(last)}..{int(first)}")
+            raise BadInput(f"'{text}' is not a range of task numbers",
+                           f"put the smaller number first: {int(last)}..{int(first)}")
         if len(span) + len(found) > MAX_TASKS_NAMED:
-            raise BadInput(f"more than {MAX_TASKS_NAMED:,} tasks are named", "name none to mean all")
+            raise BadInput(f"the task numbers name more than {MAX_TASKS_NAMED:,} tasks",
+                           "give no number to mean all tasks")
         found.extend(span)
     return found
 
 
 def task_number(text: str) -> int:
     if not text.isdecimal() or len(text) > 18:
-        raise BadInput(f"'{text}' is not a task's number", "tasks are counted from 0")
+        raise BadInput(f"'{text}' is not a task number", "tasks are numbered from 0")
     return int(text)

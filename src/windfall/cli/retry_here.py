@@ -1,8 +1,8 @@
-"""`windfall retry BAG TASK --here`: the task in a new directory on this machine, to see what goes wrong.
+"""`windfall retry BAG TASK --here`: run one task in a new directory on this machine, to see why it fails.
 
-The server says all that it would tell a pilot, and the pilot's own code makes it so: inputs, files of other targets,
-checkpoint files, links to what lies on the host, a packed Python environment, modules, a container.  What a pilot does
-beyond that (limits, GPUs, checks) is not done here, and said.
+The server sends the specification that it would send to a pilot, and the pilot's own code follows it: inputs, files of
+other targets, checkpoint files, links to files that lie on the host, a packed Python environment, modules, a container.
+The rest of a pilot's work (limits, GPUs, checks) is left out, and a message lists it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from windfall.model.units import plural
 if TYPE_CHECKING:
     from windfall.client.client import Client
 
-UNDONE = {  # parts of a task's specification that only a pilot sees to
-    "time": "its time limit", "memory": "its memory limit", "disk": "its disk limit", "gpus": "giving out GPUs",
-    "outputs": "asking for its outputs", "capture": "capturing values",
+LEFT_OUT = {  # parts of a task's specification that only a pilot acts on
+    "time": "time limit", "memory": "memory limit", "disk": "disk limit", "gpus": "choice of GPUs",
+    "outputs": "check that the outputs exist", "capture": "captured values",
 }  # fmt: skip
 
 
 def scratch_of(task: dict[str, Any]) -> tuple[str, int] | None:
-    """The latest kept directory of a task: (sha256, size)."""
+    """Return (sha256, size) of the directory of the task's latest attempt of which the server kept one."""
     kept = [row["scratch"] for row in task.get("attempts") or [] if row.get("scratch")]
     return (kept[-1][0], kept[-1][1]) if kept else None
 
@@ -38,27 +38,28 @@ def run_here(client: Client, bag: int, number: int, given: str | None, as_json: 
 
     spec = client.task_spec(bag, number)
     if spec.get("kind", "command") != "command":
-        raise BadInput("a Python call cannot be run again here", f"windfall logs {bag} {number}")
+        raise BadInput("a Python call cannot run here", f"to see its output: windfall logs {bag} {number}")
     directory = Path(given or f"task-{bag}-{number}")
     _make(directory)
     kept = scratch_of(client.task(bag, number))
-    left_out = unpack(client, *kept, directory)[1] if kept else 0
-    _bring(client, spec, directory)
-    say(f"task {number} in {directory}/" + (", with what the failed attempt left there" if kept else "")
-        + (f", but for {plural(left_out, 'link')}" if left_out else ""))
-    if undone := left_undone(spec):
-        say(f"  not done here: {', '.join(undone)}")
-    code, said = _run(spec, _environment(client, spec, directory), directory.absolute())
+    links_skipped = unpack(client, *kept, directory)[1] if kept else 0
+    _fetch_inputs(client, spec, directory)
+    say(f"task {number} runs in {directory}/" + (", with the files that the failed attempt left" if kept else "")
+        + (f", except {plural(links_skipped, 'link')}" if links_skipped else ""))
+    if skipped := left_out(spec):
+        say(f"  left out here: {', '.join(skipped)}")
+    code, explanation = _run(spec, _environment(client, spec, directory), directory.absolute())
     if as_json:
-        print_json({"bag": bag, "task": number, "directory": str(directory), "exit": code, "not_done": undone})
+        print_json({"bag": bag, "task": number, "directory": str(directory), "exit": code, "not_done": skipped})
     else:
-        say(said or (f"exit {code}" if code >= 0 else f"killed by signal {-code}"))
+        say(explanation or (f"exit {code}" if code >= 0 else f"killed by signal {-code}"))
     return 0 if code in (spec.get("check") or {}).get("exit", [0]) else 1
 
 
-def left_undone(spec: dict[str, Any]) -> list[str]:
-    undone = [says for name, says in UNDONE.items() if spec.get(name)]
-    return undone + (["its check, but for the exit code"] if set(spec.get("check") or {}) - {"exit"} else [])
+def left_out(spec: dict[str, Any]) -> list[str]:
+    """Return the parts of the task's specification that only a pilot acts on."""
+    found = [text for name, text in LEFT_OUT.items() if spec.get(name)]
+    return found + (["check, except of the exit code"] if set(spec.get("check") or {}) - {"exit"} else [])
 
 
 def _make(directory: Path) -> None:
@@ -70,7 +71,7 @@ def _make(directory: Path) -> None:
         raise BadInput(f"cannot make {directory}: {error.strerror}") from None
 
 
-def _bring(client: Client, spec: dict[str, Any], directory: Path) -> None:
+def _fetch_inputs(client: Client, spec: dict[str, Any], directory: Path) -> None:
     from windfall.client.files.archive import download
     from windfall.pilot.files.staging import link_placed
 
@@ -84,7 +85,7 @@ def _bring(client: Client, spec: dict[str, Any], directory: Path) -> None:
 
 
 def _environment(client: Client, spec: dict[str, Any], directory: Path) -> dict[str, str]:
-    """This shell's, with what the task asks for; a packed Python environment is unpacked beside the directory."""
+    """Return this shell's environment with the task's own variables; unpack its packed Python beside `directory`."""
     from windfall.client.files.archive import download
     from windfall.pilot.files import packed
 
@@ -101,13 +102,13 @@ def _environment(client: Client, spec: dict[str, Any], directory: Path) -> dict[
         try:
             packed.compare(str(folder), entry, False)
         except packed.Mismatch as error:
-            raise BadInput(f"it cannot be run here: {error}") from None
+            raise BadInput(f"cannot run the task here: {error}") from None
         packed.apply(environment, str(folder), entry)
     return environment
 
 
 def _run(spec: dict[str, Any], environment: dict[str, str], directory: Path) -> tuple[int, str]:
-    """Exit code, negative for a signal; and what it means, where it was not the task's own."""
+    """Return the exit code, negative for a signal, and an explanation if it is the container's or the modules' own."""
     from windfall.pilot.run.environment_modules import CommandWrapper
     from windfall.pilot.run.job import Plan
     from windfall.pilot.run.spawn import argv_of
@@ -121,7 +122,7 @@ def _run(spec: dict[str, Any], environment: dict[str, str], directory: Path) -> 
         code = subprocess.run(argv, cwd=directory, env=environment, stdin=subprocess.DEVNULL, stdout=sys.stdout,
                               check=False).returncode  # fmt: skip
     except OSError as error:
-        raise BadInput(f"it cannot be started here: {error.strerror}: {argv[0]}") from None
+        raise BadInput(f"cannot start {argv[0]} here: {error.strerror}") from None
     finally:
         if wrapper and (removal := wrapper.removal(own)):
             subprocess.run(removal, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)

@@ -8,7 +8,7 @@ from windfall.errors import BadInput
 
 
 def write_private(path: str, text: str) -> None:
-    """A new file that only its owner can read."""
+    """Write a new file that only its owner can read."""
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
         descriptor = os.open(path, flags, 0o600)

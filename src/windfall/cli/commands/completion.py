@@ -1,6 +1,6 @@
-"""`windfall completion SHELL`: a script for the shell, which asks `windfall completion words` as one types.
+"""`windfall completion SHELL`: print a script for the shell, which calls `windfall completion words` while one types.
 
-Commands, options and choices come from the parsers, bags from the server that runs; none is started for it.
+Commands, options and choices come from the parsers, bags from a server that runs; completion starts no server.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ MOST_BAGS = 50
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("shell", choices=(*SCRIPTS, "words"), help="whose script; 'words' is what the scripts ask")
-    parser.add_argument("index", nargs="?", type=int, help="with 'words': which word is being typed")
+    parser.add_argument("shell", choices=(*SCRIPTS, "words"), help="the shell; 'words' is for the scripts themselves")
+    parser.add_argument("index", nargs="?", type=int, help="with 'words': index of the word being typed")
 
 
 def execute(args: argparse.Namespace) -> int:
     if args.shell != "words":
         if args.vector is not None or args.index is not None:
-            raise BadInput(f"'windfall completion {args.shell}' takes nothing more")
+            raise BadInput(f"'windfall completion {args.shell}' takes no further argument")
         if args.json:
             print_json({"script": SCRIPTS[args.shell]})
         else:
@@ -70,7 +70,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def candidates(before: list[str], current: str) -> Iterable[str]:
-    """What may stand after the words before it; nothing where a file may."""
+    """Return the words that may follow `before`; none where a file may."""
     from windfall.cli.main import COMMANDS
 
     if not before:
@@ -106,14 +106,14 @@ def _of_command(command: str, before: list[str], current: str) -> Iterable[str]:
 def _positional(
     parser: argparse.ArgumentParser, options: dict[str, argparse.Action], before: list[str]
 ) -> argparse.Action | None:
-    """The positional argument whose turn it is."""
+    """Return the positional argument that comes next."""
     given = 0
-    takes = False
+    is_value = False
     for word in before:
-        if takes:
-            takes = False
+        if is_value:
+            is_value = False
         elif word in options:
-            takes = options[word].nargs != 0
+            is_value = options[word].nargs != 0
         elif not word.startswith("-"):
             given += 1
     actions = [action for action in parser._actions if not action.option_strings]
@@ -123,14 +123,14 @@ def _positional(
 
 
 def _sites() -> list[str]:
-    """By their files: nobody is asked."""
+    """Return the names of sites, from their files."""
     from windfall.client.profile import home
 
     return [path.stem for path in (home() / "sites").glob("*.toml") if _plain(path.stem)]
 
 
 def _plain(name: str) -> bool:
-    """One word to a shell, and none that the command would take for an option."""
+    """Is the name one word to a shell, and no option to the command?"""
     return name.replace("-", "").replace("_", "").isalnum() and not name.startswith("-")
 
 

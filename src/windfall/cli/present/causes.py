@@ -1,7 +1,7 @@
-"""Why tasks failed, in words, and as options of `windfall retry`.
+"""Causes of failures, in words and as options of `windfall retry`.
 
-The server sums failures up while they come in and says which tasks have the same cause; nothing is counted here, so a
-bag of ten million tasks costs no more than one of ten.  A note is named by its pattern: `#` stands for any number.
+The server sums failures up while they come in and says which tasks share a cause.  The command line counts nothing, so
+a bag of ten million tasks costs no more than a bag of ten.  In a cause's note, `#` stands for any number.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ REASONS = {
     "start": "could not be started",
     "input": "could not get an input",
     "gone": "was lost with its pilot",
-    "lease": "was lost in silence",
-    "user": "as asked for",
-    "upstream": "what it waits for failed",
-    "gather": "the files that it takes cannot be brought to it",
-    "quarantined": "was there when pilots died, again and again",
-    "other": "for reasons that are too many to name",
+    "lease": "was lost: its pilot stopped reporting",
+    "user": "on request",
+    "upstream": "a task that it waits for failed",
+    "gather": "could not get the files of another target",
+    "quarantined": "ran when pilots died, again and again",
+    "other": "various other causes",
 }
-NOTED = ("start", "output", "input", "gather")  # reasons of which the note says which one it was
+NOTED = ("start", "output", "input", "gather")  # reasons whose note names the file or the program
 FIELDS = ("state", "why", "exit", "signal", "note")
 
 
 def words(row: dict[str, Any], most: int = 80) -> str:
-    """Why a task failed; `most` characters of a note."""
+    """Say why a task failed, with at most `most` characters of its note."""
     why, note = row.get("why") or "", row.get("note")
     if row.get("state") == "quarantined":
         return REASONS["quarantined"]
@@ -46,12 +46,12 @@ def words(row: dict[str, Any], most: int = 80) -> str:
 
 
 def says(cause: dict[str, Any]) -> str:
-    """Why all tasks of one cause failed: their pattern, where a single note would say too much."""
+    """Say why all tasks of one cause failed; the pattern of their notes replaces a single task's note."""
     return words({**cause, "note": cause["retry"]["note"] or cause["note"]})
 
 
 def options(cause: dict[str, Any], causes: list[dict[str, Any]]) -> str:
-    """As `windfall retry` takes it: as short as tells this cause from the others."""
+    """Return the options of `windfall retry` that choose this cause: only those that tell it from the other causes."""
     full = cause["retry"]
     kept = {name: full[name] for name in FIELDS if full[name] or name == "why"}
     if kept["state"] == "failed":
@@ -68,7 +68,7 @@ def _fits(full: dict[str, Any], selector: dict[str, Any]) -> bool:
 
 
 def _quoted(text: str) -> str:
-    """For a shell, and for eyes where that can be had."""
+    """Quote text for a shell: in double quotes, which are easier to read, where the shell leaves the text alone."""
     if "'" in text and not re.search(r'["$`\\!]', text):
         return f'"{text}"'
     from shlex import quote
@@ -76,17 +76,18 @@ def _quoted(text: str) -> str:
     return quote(text)
 
 
-# --- choosing by cause ---------------------------------------------------------------------------------------
+# --- options that choose a cause -----------------------------------------------------------------------------------
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--state", choices=("failed", "quarantined"), help="only tasks that stand so")
-    parser.add_argument("--why", metavar="REASON", help="only tasks that failed so: exit, signal, time, memory, …")
-    parser.add_argument("--exit", type=int, metavar="CODE", help="only with this exit code")
-    parser.add_argument("--signal", type=int, metavar="N", help="only killed by this signal")
-    parser.add_argument("--note", metavar="TEXT", help="only with this sentence, # for every number in it")
+    parser.add_argument("--state", choices=("failed", "quarantined"), help="only tasks in this state")
+    parser.add_argument("--why", metavar="REASON",
+                        help="only tasks that failed for this reason: exit, signal, time, memory, …")
+    parser.add_argument("--exit", type=int, metavar="CODE", help="only tasks that ended with this exit code")
+    parser.add_argument("--signal", type=int, metavar="N", help="only tasks that this signal killed")
+    parser.add_argument("--note", metavar="TEXT", help="only tasks with this note; # stands for any number")
 
 
 def chosen(args: argparse.Namespace) -> dict[str, Any] | None:
-    """What the options ask for; None where they ask for nothing."""
+    """Return the cause that the options choose; None if they choose none."""
     return {name: value for name in FIELDS if (value := getattr(args, name)) is not None} or None

@@ -1,4 +1,4 @@
-"""Bringing output files home, and saying what else lies there."""
+"""Fetch output files, and say which other files lie in their directory."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from windfall.model.units import plural
 if TYPE_CHECKING:
     from windfall.client.client import Client
 
-FEW = 5  # names that are told
-MOST_LOOKED_AT = 1_000_000  # files of a directory
+FEW = 5  # files named in a message
+MOST_LOOKED_AT = 1_000_000  # files of a directory that are compared
 
 
 def add_files(parser: argparse.ArgumentParser) -> None:
@@ -24,12 +24,12 @@ def add_files(parser: argparse.ArgumentParser) -> None:
         "--files",
         metavar="TEMPLATE",
         default="",
-        help="where in DIR each output file lands: {task}, {target}, {path} and parameters, as in '{x}/{path}'",
+        help="path in DIR of each output file, made of {task}, {target}, {path} and parameters, as in '{x}/{path}'",
     )
 
 
 class Problems:
-    """Files that could not be brought: how many, and the first few by name."""
+    """Files that could not be fetched: how many, and the first few by name."""
 
     def __init__(self) -> None:
         self.clear()
@@ -45,7 +45,7 @@ class Problems:
 
     def tell(self) -> None:
         if self.count:
-            say(f"  {plural(self.count, 'file')} could not be brought:")
+            say(f"  {plural(self.count, 'file')} could not be fetched:")
             for line in self.first:
                 say(f"    {line}")
 
@@ -54,8 +54,8 @@ def bring(
     client: Client, bag: int, directory: Path, files: str, problems: Problems,
     results: Mapping[tuple[int, str], str] | None = None,
 ) -> tuple[int, int]:
-    """How many files of the bag are in the directory now, and how many others."""
-    problems.clear()  # it may be another try, at another server
+    """Fetch the bag's files.  Return how many of them are in the directory now, and how many other files are there."""
+    problems.clear()  # after a failure, at another server, the caller tries again
     ours: set[str] = set()
 
     def arrived(path: Path) -> None:
@@ -69,7 +69,7 @@ def bring(
 
 
 def _others(directory: Path, ours: set[str]) -> int:
-    """Not counted where one works: there, other files are no surprise."""
+    """Count the directory's other files.  In the working directory they are no surprise: return 0."""
     base = os.path.abspath(directory)
     if base == os.getcwd() or not os.path.isdir(base):
         return 0
@@ -86,5 +86,5 @@ def lines(directory: Path, files: int, others: int) -> list[str]:
     text = [f"  {plural(files, 'file')} in {directory}/"] if files else []
     if others:
         verb = "is" if others == 1 else "are"
-        text.append(f"  {directory}/ also holds {plural(others, 'file')} that {verb} not of this bag")
+        text.append(f"  {directory}/ also holds {plural(others, 'file')} that {verb} not from this bag")
     return text

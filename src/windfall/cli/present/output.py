@@ -1,4 +1,4 @@
-"""What people and programs get to see: tables, JSON, sentences."""
+"""Output for people and programs: tables, JSON, sentences."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from typing import Any
 
 from windfall.model.units import format_duration
 
-_SPELT = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}  # but tab and newline
-LOOK_AHEAD = 1000  # rows read before the widths of a table are settled
+# all control characters except tab and newline
+_SPELT = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
+LOOK_AHEAD = 1000  # rows read before the columns of a table get their widths
 
 
 def harmless(text: str) -> str:
-    """What tasks and pilots wrote must not steer a terminal: control characters are spelt out."""
+    """Spell out control characters, so that the text of a task or pilot cannot steer a terminal."""
     return text.translate(_SPELT)
 
 
 def say(text: str) -> None:
-    """To the person; standard output belongs to the results, and what went there before is seen before."""
+    """Print a message for the person on standard error, after all earlier output; standard output is for results."""
     sys.stdout.flush()
     print(harmless(text), file=sys.stderr, flush=True)
 
 
 class Screen:
-    """Standard output where it is a terminal; a file or a pipe gets every byte as it is."""
+    """Standard output on a terminal, with control characters spelt out.  Files and pipes get every byte unchanged."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -40,7 +41,7 @@ class Screen:
 
 
 class Bytes:
-    """What a task wrote, on its way to one of our streams."""
+    """A stream that prints what a task wrote: unchanged to a file or pipe, harmless text to a terminal."""
 
     def __init__(self, stream: Any) -> None:
         from codecs import getincrementaldecoder
@@ -64,7 +65,7 @@ def print_json(value: object) -> None:
 
 
 def print_json_rows(rows: Iterable[object]) -> None:
-    """One JSON array, one row per line: a single document for a parser, lines for grep, and it streams."""
+    """Print the rows as they come, as one JSON array with a row per line: a document for parsers, lines for grep."""
     import json
 
     write = sys.stdout.write
@@ -76,7 +77,7 @@ def print_json_rows(rows: Iterable[object]) -> None:
 
 
 def print_table(header: list[str], rows: Iterable[Sequence[object]], right: Iterable[int] = ()) -> None:
-    """Columns as wide as the first thousand rows need; numbers on the right."""
+    """Print a table whose columns fit the first thousand rows; columns with an index in `right` are aligned right."""
     iterator: Iterator[list[str]] = ([shown(cell) for cell in row] for row in rows)
     first = list(islice(iterator, LOOK_AHEAD))
     widths = [max(map(len, column)) for column in zip(header, *first, strict=True)]
@@ -90,7 +91,7 @@ def print_table(header: list[str], rows: Iterable[Sequence[object]], right: Iter
 
 
 def shown(cell: object, most: int = 60) -> str:
-    """One line that does nothing to the terminal, whatever a task put into it."""
+    """Return a cell as one printable line of at most `most` characters, whatever a task put into it."""
     text = "" if cell is None else str(cell)
     if not text.isprintable():
         text = "".join(c if c.isprintable() else "?" if c != "\n" else " " for c in text)
@@ -98,7 +99,7 @@ def shown(cell: object, most: int = 60) -> str:
 
 
 def clock(ms: int | None) -> str:
-    """A moment, as short as is clear: time today, else date and time."""
+    """Format a moment: the time if it is today, else date and time."""
     if not ms:
         return ""
     moment = time.localtime(ms / 1000)
@@ -111,16 +112,16 @@ def duration(ms: int | None) -> str:
 
 
 def quota_line(usage: dict[str, Any]) -> str:
-    """How much of the quota is used; empty where there is none."""
+    """Say how much of their quota the user's files take; return "" without a quota."""
     if not usage["quota"]:
         return ""
     from windfall.model.units import format_size
 
-    return f"your files here take {format_size(usage['used'])} of {format_size(usage['quota'])}"
+    return f"your files on the server take {format_size(usage['used'])} of {format_size(usage['quota'])}"
 
 
 def counts_of(bag: dict[str, Any]) -> tuple[int, int, int, int]:
-    """Tasks, succeeded, failed (quarantined ones too), cancelled."""
+    """Count the bag's tasks: all, succeeded, failed or quarantined, cancelled."""
     counts = bag["counts"]
     failed = counts.get("failed", 0) + counts.get("quarantined", 0)
     return bag["tasks"], counts.get("succeeded", 0), failed, counts.get("cancelled", 0)

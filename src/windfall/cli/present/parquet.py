@@ -1,11 +1,11 @@
-"""Rows as a Parquet file, written as they come.
+"""Write rows to a Parquet file while they arrive.
 
-The format is a row of column chunks per fifty thousand rows and a footer that says where they are, so a writer for
-flat tables is a page of code; `docs/decisions/0004-parquet.md` says why it is ours.  Columns are optional, plain and
-gzipped, which every reader knows.
+A Parquet file is a series of row groups, each with one chunk per column, and a footer that locates the chunks, so a
+writer for flat tables is a page of code; `docs/decisions/0004-parquet.md` says why we have our own.  Columns are
+optional, plain and gzipped, which every reader knows.
 
-What type a parameter or a captured value has is not known before the last row.  It is taken from the first rows; where
-a later one does not fit, the file is begun again with the wider type.
+The type of a parameter or of a captured value is certain only after the last row.  The writer takes it from the first
+group of rows, and begins the file again with a wider type when a later value does not fit.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Any, BinaryIO
 from windfall import __version__
 from windfall.errors import BadInput
 
-ROWS = 50_000  # of one group
-GROUP_BYTES = 32 << 20  # of text in one group
+ROWS = 50_000  # in one group
+GROUP_BYTES = 32 << 20  # text in one group
 BOOL, INT, DOUBLE, TEXT, MOMENT = "bool", "int", "double", "text", "moment"
 _PHYSICAL = {BOOL: 0, INT: 2, DOUBLE: 5, TEXT: 6, MOMENT: 2}
 _CONVERTED = {TEXT: 0, MOMENT: 9}  # UTF8, TIMESTAMP_MILLIS
@@ -32,15 +32,15 @@ _I32, _I64, _BINARY, _LIST, _STRUCT = 5, 6, 8, 9, 12
 _INT = re.compile(r"-?(0|[1-9]\d{0,17})")
 _FLOAT = re.compile(r"[+-]?(\d{1,400}\.?\d{0,400}|\.\d{1,400})([eE][+-]?\d{1,4})?|[+-]?inf|nan", re.IGNORECASE)
 
-Columns = Sequence[tuple[str, str | None]]  # name, and kind or None: by its values
+Columns = Sequence[tuple[str, str | None]]  # name, and kind; None: the values decide
 
 
 class _Widen(Exception):
-    """A column has values that do not fit the kind that earlier ones gave it."""
+    """A column has a value that does not fit the kind taken from earlier rows."""
 
 
 def write(path: str, columns: Columns, rows: Callable[[], Iterable[Sequence[Any]]]) -> int:
-    """How many rows were written.  The file appears when it is complete."""
+    """Write the rows and return how many there are.  The file appears under its name when it is complete."""
     part = f"{path}.{os.getpid()}.part"
     kinds: dict[int, str] = {n: kind for n, (_, kind) in enumerate(columns) if kind}
     try:
@@ -60,7 +60,7 @@ def write(path: str, columns: Columns, rows: Callable[[], Iterable[Sequence[Any]
 
 
 def number(text: object) -> object:
-    """The number that a captured text is, or the text: `7`, `1.5e3`; but not `007`, which is a name."""
+    """Return the number that a captured text spells, as `7` or `1.5e3`; else the text: `007` is a name."""
     if not isinstance(text, str):
         return text
     if _INT.fullmatch(text):
@@ -74,7 +74,7 @@ def number(text: object) -> object:
 
 
 def kind_of(values: Iterable[object]) -> str | None:
-    """The narrowest kind that has them all; None where there is no value."""
+    """Return the narrowest kind that holds all values; None if there is no value."""
     types = {type(value) for value in values}
     types.discard(type(None))
     if not types:
@@ -202,7 +202,7 @@ def _texts(values: list[Any]) -> bytes:
 
 
 def _bits(values: Sequence[object]) -> bytes:
-    """One bit each, the first lowest."""
+    """Pack truth values into bytes, the first value in the lowest bit."""
     word = int("".join("1" if value else "0" for value in reversed(values)) or "0", 2)
     return word.to_bytes((len(values) + 7) // 8, "little")
 
@@ -217,7 +217,7 @@ _ENCODE: dict[str, Callable[[list[Any]], bytes]] = {
 
 
 def _levels(values: Sequence[object]) -> bytes:
-    """Which values are there: one run where all are, or none is, else a bit each."""
+    """Encode which rows have a value: as one run if all or none have, else as a bit per row."""
     present = [value is not None for value in values]
     if all(present) or not any(present):
         runs = _varint(len(present) << 1) + bytes([present[0]])
@@ -240,7 +240,7 @@ def _page_head(count: int, raw: int, packed: int) -> bytes:
 
 
 def _struct(*fields: tuple[int, int, Any]) -> bytes:
-    """(number, type, value), numbers rising by less than sixteen."""
+    """Encode fields of (number, type, value); the numbers rise by less than sixteen."""
     parts, before = [], 0
     for field, kind, value in fields:
         parts.append(bytes([(field - before) << 4 | kind]))

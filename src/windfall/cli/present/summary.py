@@ -1,4 +1,4 @@
-"""The end of a bag, in a few lines: what came out, why the rest failed, what to type next."""
+"""A summary of an ended bag: how many tasks succeeded, why the others failed, which commands to type next."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def lines(bag: dict[str, Any], elapsed_ms: int, causes: list[dict[str, Any]]) ->
     ]
     if failed:
         text += _why(causes, number)
-        text.append(f"  all of them again: windfall retry {number}; then: windfall wait {number}")
+        text.append(f"  retry all of them: windfall retry {number}; then: windfall wait {number}")
     return text
 
 

@@ -1,4 +1,4 @@
-"""An application on the command line: its file, its components, its parameters → a program."""
+"""Compile an application named on the command line: its file, its components, its parameters."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_shared(parser: Adds) -> None:
     parser.add_argument("--components", metavar="PATH", type=Path, action="append", default=[],
-                        help="a file or a folder with components; they go before those of the catalogue")
+                        help="a file or a folder with components; they come before the catalogue's")
     parser.add_argument("--set", metavar="NAME=VALUE", dest="given", action="append", default=[],
                         help="the value of one of the application's parameters")
 
 
 def add_options(parser: Adds) -> None:
-    """Of commands that run one."""
+    """Add the options of commands that run an application."""
     _add_shared(parser)
     parser.add_argument("--data", metavar="NAME=FILE", action="append", default=[],
                         help="data for one of its parameters, 'mat=FILE' or 'mat[1][2]=FILE'; may be repeated")
@@ -48,7 +48,7 @@ def catalogue() -> Catalogue:
 
 def compiled(args: argparse.Namespace) -> Program | NamedGraph:
     if args.application.suffix.lower() in (".json", ".dag"):
-        return _of_others(args)
+        return _foreign_graph(args)
     return read(args, args.application)[0]
 
 
@@ -59,7 +59,7 @@ def read(args: argparse.Namespace, path: Path) -> tuple[Program, ComponentLibrar
 
     file = load(path)
     if file.application is None:
-        raise BadInput(f"{path} holds components, and no application", f"'windfall component add {path}' adds them")
+        raise BadInput(f"{path} holds components, but no application", f"'windfall component add {path}' adds them")
     for note in file.notes:
         say(f"{note}")
     own = {component.name: component for component in file.components}
@@ -68,7 +68,7 @@ def read(args: argparse.Namespace, path: Path) -> tuple[Program, ComponentLibrar
 
 
 def parsed(args: argparse.Namespace, path: Path) -> Parsed:
-    """As a bag."""
+    """Read an application's file and build its bag."""
     import msgspec
 
     from windfall.model.bagfile.reader import Parsed
@@ -77,19 +77,20 @@ def parsed(args: argparse.Namespace, path: Path) -> Parsed:
 
     program, shelf = read(args, path)
     if not program.tasks:
-        raise BadInput(f"{path} computes nothing", "a 'compute' in its graph makes a task")
+        raise BadInput(f"{path}: the application has no 'compute' statement",
+                       "each 'compute' in its graph makes a task")
     for doubt in program.doubts:
-        say(f"in doubt: {doubt}")
+        say(f"warning: {doubt}")
     built = build(program, shelf, {name: Path(file) for name, file in _given(args.data, "data").items()})
     for name in shelf.damaged:
-        say(f"passed over: '{name}' of the catalogue is damaged; 'windfall component rm {name}', and add it again")
+        say(f"skipped: '{name}' in the catalogue is damaged; 'windfall component rm {name}', then add it again")
     bag = msgspec.structs.replace(built.bag, name=args.name) if args.name else built.bag
     validate(bag)
     return Parsed(bag, built.uploads, {},
                   Landing(lambda: {(each.task, each.path): each.name for each in built.results}))
 
 
-def _of_others(args: argparse.Namespace) -> NamedGraph:
+def _foreign_graph(args: argparse.Namespace) -> NamedGraph:
     if args.components or args.given:
         raise BadInput("--components and --set are for applications of YvetteML", "WfFormat and DAG files have neither")
     if args.application.suffix.lower() == ".json":
@@ -109,6 +110,6 @@ def _given(texts: list[str], option: str = "set") -> dict[str, str]:
         name, equals, value = text.partition("=")
         if not equals or not name:
             example = "--set n=8" if option == "set" else "--data mat=matrix.csv"
-            raise BadInput(f"--{option} {text}: a name and a value are asked for", f"as in {example}")
+            raise BadInput(f"--{option} {text}: it takes NAME=VALUE", f"as in {example}")
         found[name] = value
     return found

@@ -1,4 +1,4 @@
-"""What `run` and `submit` take: a bag file, or a command and options."""
+"""The arguments of `run` and `submit`: a bag file, or a command and options."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="BAG.toml | 'COMMAND'",
         nargs="*",
         help="a bag file, or a command in quotes with {name} for parameters; "
-        "after -- an argument vector that no shell sees; TASKS.apst is --apst TASKS.apst",
+        "after --, a program and its arguments, without a shell; TASKS.apst means --apst TASKS.apst",
     )
     parser.add_argument(
         "-s",
@@ -32,21 +32,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a parameter: x=1..100, x=0..1:0.1, x=a,b,c, or out=r-{x}.txt; several make a product",
     )
-    parser.add_argument("--csv", metavar="FILE", help="parameters from a file: a column each, a task per row")
-    parser.add_argument("--apst", metavar="FILE", help="a task per line: command ; in: files ; out: files ; cost: n")
+    parser.add_argument("--csv", metavar="FILE",
+                        help="parameters from a file: a column for each parameter, a row for each task")
+    parser.add_argument("--apst", metavar="FILE",
+                        help="a file with a task per line: command ; in: files ; out: files ; cost: n")
     parser.add_argument("--name", help="name of the bag")
     parser.add_argument(
-        "--extend", metavar="BAG", help="a bag run before, by number or name: run only the points it has not had"
+        "--extend", metavar="BAG", help="add to this earlier bag (number or name) the points that it has not had"
     )
     task = parser.add_argument_group("each task (instead of [task] in a bag file)")
-    task.add_argument("--cores", type=int, metavar="N", help="how many a task takes (default: 1)")
-    task.add_argument("--memory", metavar="SIZE", help="such as 2GB")
-    task.add_argument("--time", metavar="DURATION", help="limit, such as 30min")
+    task.add_argument("--cores", type=int, metavar="N", help="cores that a task takes (default: 1)")
+    task.add_argument("--memory", metavar="SIZE", help="memory limit, such as 2GB")
+    task.add_argument("--time", metavar="DURATION", help="time limit, such as 30min")
     task.add_argument(
         "--retries",
         type=int,
         metavar="N",
-        help="failed tasks are tried again this often (default: 3; time limits count apart)",
+        help="how often a failed task is tried again (default: 3; time limits count apart)",
     )
     task.add_argument(
         "--input", dest="inputs", action="append", metavar="FILE", help="'FILE' or 'FILE -> PATH'; may be repeated"
@@ -66,7 +68,7 @@ def parsed(args: argparse.Namespace) -> Parsed:
 
 
 def _with_pythons(parsed: Parsed) -> Parsed:
-    """Pack the environments that targets take along; two that name the same one share it."""
+    """Pack the Python environments of the targets; targets that name the same one share it."""
     import msgspec
 
     from windfall.client.files.pack import pack
@@ -89,7 +91,8 @@ def _parsed(args: argparse.Namespace) -> Parsed:
     foreign_graphs.check(args, graph)
     if graph is not None:
         if args.sweep or args.csv or task or args.extend:
-            raise BadInput("a graph's file says all about its tasks", "leave out the options that speak of tasks")
+            raise BadInput("options for tasks do not go with a graph's file",
+                           "the file describes its tasks: leave the options out")
         return foreign_graphs.parsed(args, graph)
     lines = _apst(args)
     command = _command(args) if lines is None else None
@@ -120,16 +123,16 @@ def _graph(args: argparse.Namespace) -> str | None:
 
 
 def _given(args: argparse.Namespace, suffix: str) -> bool:
-    """Is what was given one file of that kind?"""
+    """Is the only argument the name of a file of that kind?"""
     return len(args.what) == 1 and args.vector is None and _names_file(args.what[0], suffix)
 
 
 def _apst(args: argparse.Namespace) -> str | None:
-    """The file of tasks that was given, if one was."""
+    """Return the file with a task per line; None if none was given."""
     if args.apst is None:
         return args.what[0] if _given(args, ".apst") else None
     if args.what or args.vector is not None:
-        raise BadInput("--apst takes no command beside it", "the commands stand in the file")
+        raise BadInput("--apst does not go with a command", "the file has the commands")
     return str(args.apst)
 
 
@@ -137,7 +140,7 @@ def _one_per_line(args: argparse.Namespace, file: str, task: dict[str, object]) 
     from windfall.model.bagfile import apst
 
     if args.sweep or args.csv:
-        raise BadInput("a file with a task per line takes no parameters", "leave out --sweep and --csv")
+        raise BadInput("--sweep and --csv do not go with a file of tasks", "leave them out: each line is a task")
     return apst.load(file, args.name or "", task)
 
 
@@ -159,10 +162,10 @@ def _belongs_in_file(sweeps: list[str], task: dict[str, object]) -> BadInput:
 
 
 def _command(args: argparse.Namespace) -> str | list[str] | None:
-    """The command that was given, or None for a bag file."""
+    """Return the command that was given; None for a bag file."""
     if args.vector is not None:
         if args.what:
-            raise BadInput(f"'{args.what[0]}' stands before '--', which begins the command")
+            raise BadInput(f"'{args.what[0]}' stands before '--'", "put it after '--', where the command begins")
         if not args.vector:
             raise BadInput("there is no command after '--'")
         return list(args.vector)
@@ -170,7 +173,7 @@ def _command(args: argparse.Namespace) -> str | list[str] | None:
         raise BadInput("there is nothing to run", "windfall run BAG.toml, or windfall run 'prog {x}' --sweep x=1..10")
     if len(args.what) > 1:
         raise BadInput(
-            "one bag file or one command in quotes is taken",
+            "there is more than one bag file or command",
             f"put the command in quotes, or: windfall run [options] -- {' '.join(args.what)}",
         )
     text: str = args.what[0]
@@ -183,7 +186,7 @@ def _name_of(program: str) -> str:
 
 
 def extended(client: Client, parsed: Parsed, given: str) -> tuple[int, int]:
-    """Give a bag the points it has not had: its number, and how many they are."""
+    """Give a bag the points that it has not had; return its number, and how many points those are."""
     from windfall.cli.connect import find_bag
 
     bag = find_bag(client, given)

@@ -1,7 +1,7 @@
-"""What was compiled for an earlier application is not compiled again: `$WINDFALL_HOME/compiled.json`.
+"""The cache of compiled programs, `$WINDFALL_HOME/compiled.json`: no application compiles the same source twice.
 
-By the content of the source and all that goes with it, the blob that came of it.  Whether the server still has that
-blob is seen when the bag is submitted; whether it runs, by each host that is to run it.
+The file maps the hash of a source, with all that goes with it, to the blob of its program.  The submission of a bag
+shows whether the server still has the blob; each host checks for itself whether it can run the program.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from windfall.model.bagfile.reader import Parsed
 
 KEPT = 1_000  # binaries
-LARGE = 100_000  # tasks beyond which compiling again costs less than looking
+LARGE = 100_000  # tasks; for later tasks of a bag, compiling costs less than looking into the cache
 
 
 def lighter(parsed: Parsed) -> Parsed:
-    """Without what need not be compiled."""
+    """Return the bag without the tasks that would compile a program in the cache."""
     from windfall.workflow.build.reuse import remainder
 
     known = _read()
@@ -39,7 +39,7 @@ def lighter(parsed: Parsed) -> Parsed:
 
 
 def remember(client: Client, bag: int, parsed: Parsed) -> None:
-    """After it has run."""
+    """Put the programs that a bag has compiled into the cache."""
     sources = _sources(parsed)
     if not sources:
         return
@@ -47,14 +47,15 @@ def remember(client: Client, bag: int, parsed: Parsed) -> None:
     for number, key in sources.items():
         task = number if parsed.numbers is None else parsed.numbers[number]
         row = next((row for row in client.results(bag, "succeeded", task - 1, 1)), None)
-        if row is not None and row["task"] == task and row["files"] and row["files"][0][2]:  # empty: it could not be
+        # an empty program means that the compiler failed
+        if row is not None and row["task"] == task and row["files"] and row["files"][0][2]:
             known.pop(key, None)
             known[key] = row["files"][0][1], row["files"][0][2]
     _write(dict(list(known.items())[-KEPT:]))
 
 
 def _sources(parsed: Parsed) -> dict[int, str]:
-    """Tasks that compile, and the keys of what they see."""
+    """Return the tasks that compile, each with the hash of its source and all that goes with it."""
     from windfall.model.templates.render import source_count
     from windfall.workflow.build.builder import COMPILE
     from windfall.workflow.build.reuse import TaskKeys
@@ -83,7 +84,7 @@ def _write(known: dict[str, tuple[str, int]]) -> None:
         part.write_text(json.dumps(known))
         os.replace(part, home() / "compiled.json")
     except OSError:
-        part.unlink(missing_ok=True)  # it is only time that is lost
+        part.unlink(missing_ok=True)  # without the cache, programs are compiled again
 
 
 def is_missing(error: BadInput) -> bool:

@@ -1,6 +1,6 @@
-"""`windfall run --dry-run`: the commands as they would run, and what would be sent along.  Nothing is started.
+"""`windfall run --dry-run`: show the commands that would run, and the files that would be sent.  Start nothing.
 
-With `--extend` the server is asked what the bag has had; shown are the points that would run, under their numbers.
+With `--extend`, ask the server which points the bag has had, and show those that would run, under their numbers.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 SHOWN = 20  # commands; in JSON, SHOWN_JSON
 SHOWN_JSON = 1000
-SHOWN_TAKEN = 3  # of another target's output files
+SHOWN_TAKEN = 3  # output files of another target
 
 
 class Part(NamedTuple):
-    """Tasks of one target that would run."""
+    """The tasks of one target that would run."""
 
     renderer: Renderer
     tasks: range  # within the target
-    first: int  # what the first of them is called in the bag
+    first: int  # the number in the bag of the first of them
 
 
 def dry_run(parsed: Parsed, as_json: bool, extends: str | None = None) -> int:
@@ -72,7 +72,7 @@ def _of_bag(parsed: Parsed) -> list[Part]:
 
 
 def _of_extension(parsed: Parsed, given: str) -> tuple[list[Part], set[str]]:
-    """And the files that the bag has not had."""
+    """Return the parts that the extension would add, and the hashes of the files that the server does not have."""
     from windfall.cli.connect import Session, find_bag
 
     with Session() as session:
@@ -103,7 +103,7 @@ def _extended(client: Client, bag: int, parsed: Parsed) -> tuple[list[Part], set
 
 
 def _taken(renderers: dict[str, Renderer], target: Target) -> dict[str, list[str]]:
-    """The first files of each target that `{name.outputs}` stands for, where they will lie."""
+    """Return, for each target whose files this one takes, where the first files of `{name.outputs}` will lie."""
     from windfall.model.templates.template import taken_path
 
     found = {}
@@ -159,7 +159,7 @@ def _lines(part: Part, taken: dict[str, list[str]], many: bool) -> Iterator[str]
 
 
 def _facts(renderer: Renderer, tasks: range) -> Iterator[tuple[str, str]]:
-    """What goes for each task, one line each."""
+    """Yield the facts that hold for each task of a target, as a title and a text."""
     from windfall.model.units import format_size
 
     target, first = renderer.target, tasks[0]
@@ -216,9 +216,9 @@ def _needs(target: Target) -> str:
     needs = target.resources
     parts = ["a whole node, at least " + plural(needs.cores, "core") if needs.whole else plural(needs.cores, "core")]
     parts += [plural(needs.gpus, "GPU")] if needs.gpus else []
-    parts += [f"{exact_size(needs.memory)} of memory" if needs.memory else "no limit of memory"]
+    parts += [f"{exact_size(needs.memory)} of memory" if needs.memory else "no memory limit"]
     parts += [f"{exact_size(needs.disk)} of disk"] if needs.disk else []
-    parts += [f"{exact_duration(target.time)} at most" if target.time else "no limit of time"]
+    parts += [f"{exact_duration(target.time)} at most" if target.time else "no time limit"]
     return ", ".join([*parts, f"retries: {target.retries}"])
 
 

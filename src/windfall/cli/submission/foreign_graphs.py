@@ -1,4 +1,4 @@
-"""Graphs of others as bags: what `run` and `submit` make of a file that is no bag file."""
+"""Graphs in the formats of other systems, and applications: `run` and `submit` make bags of them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ KINDS = (".json", ".dag", *application.KINDS)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    graph = parser.add_argument_group("graphs of others (WfFormat: FILE.json, DAGMan: FILE.dag)")
-    graph.add_argument("--stand-ins", action="store_true", help="tasks only take as long as they once did (WfFormat)")
-    graph.add_argument("--scale", type=float, metavar="FACTOR", help="of their times: 0.01 is a hundred times as fast")
-    graph.add_argument("--fresh", action="store_true", help="ignore rescue files: run done nodes, too (DAGMan)")
+    graph = parser.add_argument_group("graphs of other systems (WfFormat: FILE.json, DAGMan: FILE.dag)")
+    graph.add_argument("--stand-ins", action="store_true",
+                       help="instead of each task, sleep for as long as it once took (WfFormat)")
+    graph.add_argument("--scale", type=float, metavar="FACTOR",
+                       help="multiply the times of stand-ins: 0.01 is a hundred times as fast")
+    graph.add_argument("--fresh", action="store_true", help="ignore rescue files: run done nodes again (DAGMan)")
     application.add_options(parser.add_argument_group("applications (YvetteML: FILE.query, FILE.xml or FILE.yml)"))
     parser.set_defaults(given=[], components=[], data=[])
 
@@ -29,9 +31,9 @@ def check(args: argparse.Namespace, graph: str | None) -> None:
     """Do the options fit what was given?"""
     kind = Path(graph).suffix if graph else ""
     if args.scale is not None and not args.stand_ins:
-        raise BadInput("--scale goes with --stand-ins", "only their times are known beforehand")
+        raise BadInput("--scale goes with --stand-ins", "only stand-ins have times that can be scaled")
     if args.stand_ins and kind != ".json":
-        raise BadInput("--stand-ins are for a workflow that was recorded", "as in windfall run FILE.json --stand-ins")
+        raise BadInput("--stand-ins needs a recorded workflow (WfFormat)", "as in windfall run FILE.json --stand-ins")
     if args.fresh and kind != ".dag":
         raise BadInput("--fresh is for DAG files", "as in windfall run FILE.dag --fresh")
 
@@ -61,13 +63,13 @@ def _recorded(args: argparse.Namespace, file: Path) -> Parsed:
 
 
 def _stays_here(args: argparse.Namespace, graph: Graph) -> None:
-    """What is tried again reads what has come home."""
+    """Refuse -o where a retried node reads files of earlier nodes: they come home beside the DAG file."""
     if graph.attended and args.directory and Path(args.directory).resolve() != graph.base.resolve():
         raise BadInput("-o does not go with $RETRY, or with RETRY of a SUBDAG", "files come home beside the DAG file")
 
 
 def _dag(args: argparse.Namespace, file: Path) -> Parsed:
-    """`attendant` of the arguments is who sees to what is not in the graph; `submit` has nobody."""
+    """Read a DAG file.  `run` gets an attendant in its arguments; `submit` refuses DAGs that need one."""
     from windfall.cli.watch.dagman_run import attendant, rescued
     from windfall.workflow.dagman import bag, reader
 
@@ -78,6 +80,6 @@ def _dag(args: argparse.Namespace, file: Path) -> Parsed:
         args.attendant = attendant(graph)
         _stays_here(args, graph)
     elif graph.final is not None or graph.attended or any(node.abort for node in graph.nodes):
-        raise BadInput("FINAL, ABORT-DAG-ON, $RETRY and the RETRY of a SUBDAG are seen to by whoever runs a DAG",
-                       f"windfall run {file}")
+        raise BadInput("'windfall submit' does not know FINAL, ABORT-DAG-ON, $RETRY and the RETRY of a SUBDAG",
+                       f"they need a command that watches the DAG: windfall run {file}")
     return found

@@ -1,8 +1,8 @@
-"""The rest of a bag that is sent part by part (`workflow/build/streaming.py`), while its first tasks run.
+"""Submit a large bag part by part (`workflow/build/streaming.py`): its first tasks run while the rest is sent.
 
-Each part has a key of its own, so that it is there once, whatever becomes of the server meanwhile.  Whoever is
-interrupted closes the bag: what was sent goes on to its end, and `windfall rerun` runs what was not.  Should even that
-be impossible, the bag stays open; `windfall explain` says so.
+Each part has a key of its own, so that the server takes it once, even if it restarts meanwhile.  A command that is
+interrupted closes the bag: the tasks it has sent run to their end, and `windfall rerun` runs the others.  If closing
+fails, too, the bag stays open, and `windfall explain` says so.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Sent(NamedTuple):
-    """A bag that was submitted, and what of it is still to be sent; `parsed` is the whole, by the server's numbers."""
+    """A submitted bag, and its parts that are still to be sent; `parsed` is the whole bag, by the server's numbers."""
 
     bag: int
     parsed: Parsed
@@ -30,12 +30,12 @@ class Sent(NamedTuple):
 
 
 def submit(session: Session, parsed: Parsed) -> Sent:
-    """With one key, so that the bag is submitted once even if the server changes under us."""
+    """Submit with one key, so that the bag is submitted once even if another server takes over meanwhile."""
     from windfall.client.client import new_key
 
     key = new_key()
     found = None
-    if parsed.results is not None:  # an application's; whoever else sends graphs looks for tasks by their numbers
+    if parsed.results is not None:  # only an application: other graphs find tasks by their numbers
         from windfall.workflow.build.builder import Landing
         from windfall.workflow.build.streaming import cut
 
@@ -53,22 +53,22 @@ def _renumbered(parsed: Parsed, numbers: list[int]) -> dict[tuple[int, str], str
 
 
 def feed(session: Session, sent: Sent, total: int, progress: Progress | None = None) -> None:
-    """Send what is left, and close the bag."""
+    """Send the rest of the bag, and close it."""
     if sent.rest is None:
         return
-    there = 0
+    sent_tasks = 0
     try:
         for number, part in enumerate(sent.rest):
-            there = part.first
+            sent_tasks = part.first
             counts = session.ask(lambda client, n=number, part=part: _send(client, sent, part, n))  # type: ignore[misc]
             if progress is not None:
                 progress(counts)
-        there = total
+        sent_tasks = total
         session.ask(lambda client: client.close_bag(sent.bag))
     except (KeyboardInterrupt, SystemExit, WindfallError):
         if progress is not None:
             progress.finish()
-        _give_up(session, sent, there, total)
+        _close_early(session, sent, sent_tasks, total)
         raise
 
 
@@ -78,15 +78,15 @@ def _send(client: Any, sent: Sent, part: Part, number: int) -> dict[str, int]:
     return counts
 
 
-def _give_up(session: Session, sent: Sent, there: int, total: int) -> None:
-    """Nobody appends any more: say what is there, and let it end."""
+def _close_early(session: Session, sent: Sent, sent_tasks: int, total: int) -> None:
+    """Close an incomplete bag, so that it can end, and say how to go on."""
     try:
         session.reconnect()  # the old connection may be in the middle of an answer
         tasks = int(session.client.close_bag(sent.bag)["tasks"])
     except WindfallError as error:
-        say(f"bag {sent.bag} has at least {there:,} of its {total:,} tasks, and stays open: {error}\n"
-            f"  close it: windfall cancel {sent.bag}, which cancels what has not ended")
+        say(f"bag {sent.bag} has at least {sent_tasks:,} of its {total:,} tasks, and cannot be closed: {error}\n"
+            f"  to close it, and cancel its tasks that have not ended: windfall cancel {sent.bag}")
         return
-    say(f"bag {sent.bag} has {tasks:,} of its {total:,} tasks, and is closed; what is there goes on\n"
-        f"  wait for it: windfall wait {sent.bag}\n  then run the rest: windfall rerun, with the same words as this\n"
+    say(f"bag {sent.bag} has {tasks:,} of its {total:,} tasks, and is closed; these tasks go on\n"
+        f"  wait for it: windfall wait {sent.bag}\n  then run the rest: windfall rerun, with the same arguments\n"
         f"  give up:     windfall cancel {sent.bag}")

@@ -1,8 +1,8 @@
-"""What a DAG wants beside its graph: to be given up when a node says so, a last node whatever happened, a rescue file.
+"""Attend to a running DAG: abort it when a node says so, run its FINAL node, write its rescue file, retry SUBDAGs.
 
-Whoever runs it sees to that; the graph itself is the server's, and goes on without us.  What no task can try again by
-itself (a SUBDAG as a whole; a node that wants to know which try it is) is tried again when all else has ended: what is
-left to do is a new bag then, as after a rescue.
+`windfall run` does this; the server runs the graph, and goes on without `windfall run`.  The server cannot retry a
+SUBDAG as a whole, nor a node that uses $RETRY.  The attendant retries these when the bag has ended: it submits a new
+bag of all nodes that are left, as after a rescue.
 """
 
 from __future__ import annotations
@@ -19,16 +19,20 @@ if TYPE_CHECKING:
     from windfall.model.bagfile.reader import Parsed
     from windfall.workflow.dagman.nodes import Graph, Node, Subdag
 
-OK, FAILED, ABORTED, REMOVED = 0, 2, 3, 4  # as DAGMan counts: $DAG_STATUS
+OK, FAILED, ABORTED, REMOVED = 0, 2, 3, 4  # DAGMan's $DAG_STATUS
 
 
 class After(NamedTuple):
-    code: int
+    """How a DAG ended."""
+
+    code: int  # the exit code of `windfall run`
     fields: dict[str, Any]  # for --json
-    lines: list[str]
+    lines: list[str]  # for people
 
 
 class Attendant:
+    """The part of `windfall run` that attends to one DAG, whose nodes may run in several bags, one after the other."""
+
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self._nodes = {node.name: node for node in graph.nodes}
@@ -37,11 +41,11 @@ class Attendant:
         self._seen = 0
         self.aborted: tuple[Node, int] | None = None
         self.rounds = 1
-        self._failed: dict[str, None] = {}  # and are not to be tried again
-        self._after: dict[str, list[str]] = {}
+        self._failed: dict[str, None] = {}  # nodes without a retry left
+        self._dependents: dict[str, list[str]] = {}
 
     def look(self, session: Session, bag: int, counts: dict[str, int]) -> None:
-        """Has a node ended with the code that ends all of it?"""
+        """Cancel the bag if a node has ended with the exit code of its ABORT-DAG-ON."""
         seen = sum(counts.get(state, 0) for state in self._ends)
         if self.aborted or seen <= self._seen:
             return
@@ -55,39 +59,41 @@ class Attendant:
                     return
 
     def after(self, session: Session, bag: dict[str, Any], home: Path) -> After:
-        """The last node, the rescue file, and how it all ended.  What is left of a DAG is to be run by the rescue file
-        also where the last node calls it a success."""
+        """Run the FINAL node, write the rescue file, return how the DAG ended.
+
+        The rescue file is written even if the FINAL node's success makes the DAG a success: nodes are left to run.
+        """
         self._take_in(session, bag["bag"])
         done, failed = [node.name for node in self.graph.nodes if node.done], list(self._failed)
         whole = len(done) == len(self.graph.nodes)
         status = ABORTED if self.aborted else FAILED if failed else OK if whole else REMOVED
-        code = spoilt = self._code(whole)
-        lines, fields = self._said(), dict[str, Any]()
+        code = before_final = self._code(whole)
+        lines, fields = self._abort_lines(), dict[str, Any]()
         if self.graph.final is not None:
             alone = int(bag["state"] != "succeeded") if self.graph.last else None
             code = self._final(session, status, len(failed), home) if alone is None else alone
             lines.append(f"  final node {self.graph.final.name}: {'succeeded' if not code else 'failed'}")
             fields["final"] = "failed" if code else "succeeded"
-        if (code or spoilt) and (file := self._rescue(done, failed)):
+        if (code or before_final) and (file := self._rescue(done, failed)):
             fields["rescue"] = str(file)
-            lines.append(f"  done nodes are in {file}: the same command runs the rest")
+            lines.append(f"  {file} lists the done nodes: the same command runs the rest")
         if self.aborted:
             fields["aborted"] = self.aborted[0].name
         if self.rounds > 1:
             fields["rounds"] = self.rounds
         return After(code, fields, lines)
 
-    # --- once more ---------------------------------------------------------------------------------------------------
+    # --- retries ----------------------------------------------------------------------------------------------------
 
     def again(self, session: Session, bag: int, parsed: Parsed, directory: Path) -> Parsed | None:
-        """What is to be tried again, with all that waits for it; None: nothing is."""
+        """Return a bag of the nodes to retry and all that depend on them; None if there is nothing to retry."""
         if not self.graph.attended or self.aborted:
             return None
         failed, cancelled = self._take_in(session, bag)
-        self._after = self._after or _after(parsed)  # of the first, which has all nodes
-        if cancelled - self._behind(self._failed) or not (chosen := self._chosen(failed)):
-            return None  # somebody has cancelled it, or that is all
-        left = self._behind(self._failed)
+        self._dependents = self._dependents or _dependents(parsed)  # taken from the first bag, which has all nodes
+        if cancelled - self._with_dependents(self._failed) or not (chosen := self._choose(failed)):
+            return None  # the user has cancelled nodes, or no node has a retry left
+        left = self._with_dependents(self._failed)
         for node in self.graph.nodes:
             node.left = node.name in left
         from windfall.cli.present.fetch_outputs import Problems, bring
@@ -97,11 +103,11 @@ class Attendant:
         session.ask(lambda client: bring(client, bag, directory, "", problems))
         problems.tell()
         self.rounds, self._seen = self.rounds + 1, 0
-        say(f"  once more: {', '.join(chosen[:10])}" + (f" and {len(chosen) - 10:,} others" if chosen[10:] else ""))
+        say(f"  retrying: {', '.join(chosen[:10])}" + (f" and {len(chosen) - 10:,} others" if chosen[10:] else ""))
         return dagbag.parsed(self.graph)
 
     def _take_in(self, session: Session, bag: int) -> tuple[dict[str, int], set[str]]:
-        """How nodes have ended: exit codes of those that failed, and who was cancelled."""
+        """Take in how the bag's nodes ended.  Return the exit codes of failed nodes, and the cancelled nodes."""
         failed, cancelled = dict[str, int](), set[str]()
         for row in session.ask(lambda client: list(client.results(bag))):
             name = row["params"].get("name", "")
@@ -116,38 +122,39 @@ class Attendant:
         self._failed.update(dict.fromkeys(failed))
         return failed, cancelled
 
-    def _behind(self, names: Iterable[str]) -> set[str]:
-        """These, and all that waits for them."""
+    def _with_dependents(self, names: Iterable[str]) -> set[str]:
+        """Return the nodes, and all that depend on them."""
         walk = list(names)
         seen = set(walk)
-        for name in walk:  # grows while it is walked
-            fresh = [each for each in self._after.get(name, ()) if each not in seen]
+        for name in walk:  # the list grows meanwhile
+            fresh = [each for each in self._dependents.get(name, ()) if each not in seen]
             seen.update(fresh)
             walk += fresh
         return seen
 
-    def _chosen(self, failed: dict[str, int]) -> list[str]:
-        """Nodes first; a SUBDAG is tried again when those inside can do no more."""
-        chosen = [name for name, code in failed.items() if self._one_more(self._nodes[name], code)]
+    def _choose(self, failed: dict[str, int]) -> list[str]:
+        """Choose what to retry: nodes first; a SUBDAG only when no node inside it is retried."""
+        chosen = [name for name, code in failed.items() if self._use_retry(self._nodes[name], code)]
         waiting = set(chosen)
         for unit in reversed(self.graph.subdags):  # inner ones first
             inside = {node.name for node in self.graph.inside(unit)}
             if not waiting & inside and inside & self._failed.keys() and unit.unless != 1 and unit.tries < unit.retries:
                 chosen.append(unit.name)
                 waiting |= inside
-                self._retry(unit)
+                self._prepare_subdag(unit)
         for name in waiting:
             self._failed.pop(name, None)
         return chosen
 
-    def _one_more(self, node: Node, code: int | None) -> bool:
+    def _use_retry(self, node: Node, code: int | None) -> bool:
+        """Use one of the node's retries; return False if it has none left."""
         if not node.asks or node.tries >= node.retries or (node.unless is not None and code == node.unless):
             return False
         node.tries += 1
         return True
 
-    def _retry(self, unit: Subdag) -> None:
-        """As DAGMan does: with a rescue file, by which what is done in it is not done again."""
+    def _prepare_subdag(self, unit: Subdag) -> None:
+        """Prepare a retry of a SUBDAG as DAGMan does: with a rescue file, so that its done nodes do not run again."""
         from windfall.workflow.dagman import rescue
 
         unit.tries += 1
@@ -157,7 +164,7 @@ class Attendant:
             node.tries = 0
 
     def interrupted(self, session: Session, bag: int, directory: Path | None) -> None:
-        """Somebody has gone; what is done so far is kept for whoever cancels the bag and runs the rest."""
+        """Fetch the files and write a rescue file for a user who leaves, and may run the rest of the DAG later."""
         from windfall.cli.present.fetch_outputs import Problems, bring
 
         self._take_in(session, bag)
@@ -167,7 +174,7 @@ class Attendant:
         problems.tell()
         file = self._rescue([node.name for node in self.graph.nodes if node.done], list(self._failed))
         if file:
-            say(f"  nodes done by now are in {file}; to run the rest by it, cancel the bag first")
+            say(f"  {file} lists the nodes done so far; to run the rest from it, cancel the bag first")
 
     def _code(self, whole: bool) -> int:
         if self.aborted is None:
@@ -176,8 +183,11 @@ class Attendant:
         own = node.abort[1] if node.abort else None
         return (code if own is None else own) & 0xFF
 
-    def _said(self) -> list[str]:
-        return [f"  given up: node {self.aborted[0].name} ended with {self.aborted[1]}"] if self.aborted else []
+    def _abort_lines(self) -> list[str]:
+        if self.aborted is None:
+            return []
+        node, code = self.aborted
+        return [f"  aborted: node {node.name} ended with exit code {code}"]
 
     def _final(self, session: Session, status: int, failed: int, home: Path) -> int:
         from windfall.cli.present.fetch_outputs import Problems, bring
@@ -195,13 +205,13 @@ class Attendant:
         return 0 if ended["state"] == "succeeded" and not problems.count else 1
 
     def _rescue(self, done: list[str], failed: list[str]) -> Path | None:
-        """What became of the nodes is told also where it cannot be written down."""
+        """Write the rescue file.  If that fails, say so and go on: the summary is still to come."""
         from windfall.workflow.dagman import rescue
 
         try:
             return rescue.write(self.graph, done, failed)
         except OSError as error:
-            say(f"windfall: no rescue file could be written beside {self.graph.file}: {error.strerror}")
+            say(f"windfall: cannot write a rescue file beside {self.graph.file}: {error.strerror}")
             return None
 
 
@@ -211,8 +221,8 @@ def attendant(graph: Graph) -> Attendant:
     return Attendant(graph)
 
 
-def _after(parsed: Parsed) -> dict[str, list[str]]:
-    """Of each node, those that wait for it, be it for a file."""
+def _dependents(parsed: Parsed) -> dict[str, list[str]]:
+    """Return for each node the nodes that wait for it, or for its files."""
     from windfall.model.templates.render import Renderer
 
     bag = parsed.bag
@@ -227,10 +237,10 @@ def _after(parsed: Parsed) -> dict[str, list[str]]:
 
 
 def rescued(graph: Graph, fresh: bool) -> None:
-    """Take up what an earlier run has done."""
+    """Mark as done what earlier runs have done, by their rescue files; `fresh` ignores these."""
     from windfall.workflow.dagman import rescue
 
     if not fresh and (files := rescue.take_up(graph)):
         done = sum(node.done for node in graph.nodes)
-        said = ", ".join(map(str, files[:3])) + (f" and {len(files) - 3:,} others" if files[3:] else "")
-        say(f"  {plural(done, 'node')} done before, by {said}; --fresh runs them again")
+        names = ", ".join(map(str, files[:3])) + (f" and {len(files) - 3:,} others" if files[3:] else "")
+        say(f"  {plural(done, 'node')} already done, according to {names}; --fresh runs them again")

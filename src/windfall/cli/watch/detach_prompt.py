@@ -1,4 +1,4 @@
-"""Ctrl-C while a bag is watched: on a terminal one is asked, elsewhere the bag is left as it is."""
+"""The question after Ctrl-C while a bag is watched.  Without a terminal to ask on, the bag goes on unwatched."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def can_ask() -> bool:
 
 
 def ask(bag: int) -> str:
-    """One of the three; a second Ctrl-C, the end of the input, or just Enter is to detach."""
+    """Return DETACH, CANCEL or GO_ON; a second Ctrl-C, the end of the input and a mere Enter mean DETACH."""
     while True:
         try:
             sys.stderr.write(f"\nbag {bag}: [d]etach and leave it, [c]ancel it, or [g]o on watching? [d] ")

@@ -1,4 +1,4 @@
-"""What keeps a bag from running, in one line: the server's `explain`, and what to do about it here."""
+"""Say in one line why a bag does not run (from the server's `explain`), and what to do about it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from windfall.cli.connect import Session
     from windfall.cli.watch.progress import Progress
 
-PATIENCE = 5.0  # seconds without an active task before one asks why
-FAILURES = 10.0  # seconds between looks at why tasks fail
-AGAIN = 60.0  # seconds before one asks again
+PATIENCE = 5.0  # seconds without an active task before the watchman asks the server why
+FAILURES = 10.0  # seconds between requests for the causes of failures
+AGAIN = 60.0  # seconds between two explanations
 
 
 def no_pilot(found: dict[str, Any]) -> bool:
-    """Is it that there is no pilot at all?"""
+    """Does every site fail the clause `pilots`, and no other?"""
     sites = found.get("sites") or []
     return bool(sites) and all(
         not clause.get("holds") and clause.get("clause") == "pilots"
@@ -29,7 +29,7 @@ def no_pilot(found: dict[str, Any]) -> bool:
 
 
 def reason(found: dict[str, Any], remedy: str) -> str:
-    """`remedy`: what to do where no pilot is connected."""
+    """Return why the bag does not run; `remedy` says what to do if no pilot is connected."""
     if no_pilot(found):
         return f"no pilot is connected: {remedy}"
     summary = shown(found.get("summary"), 500)
@@ -37,9 +37,9 @@ def reason(found: dict[str, Any], remedy: str) -> str:
 
 
 def _failing(found: dict[str, Any]) -> str:
-    """`needs 1000 cores, the pilot has 2`; where there are several sites, with those of which it is true."""
+    """Return the clauses that fail, as `needs 1000 cores, the largest pilot has 2`; if several, name the sites."""
     sites = found.get("sites") or []
-    said: dict[str, list[str]] = {}
+    sites_by_clause: dict[str, list[str]] = {}
     for site in sites:
         for clause in site.get("clauses") or ():
             if clause.get("holds"):
@@ -49,14 +49,16 @@ def _failing(found: dict[str, Any]) -> str:
                 says = says.replace(",", f" {name},", 1).replace("the pilot has", "the largest pilot has")
             else:
                 says = f"{name}: {says}"
-            said.setdefault(says, []).append(str(site.get("site")))
-    return "; ".join(f"{', '.join(names)}: {says}" if len(sites) > 1 else says for says, names in said.items())
+            sites_by_clause.setdefault(says, []).append(str(site.get("site")))
+    return "; ".join(f"{', '.join(names)}: {says}" if len(sites) > 1 else says
+                     for says, names in sites_by_clause.items())  # fmt: skip
 
 
 class Watchman:
-    """Speaks up when nothing of a bag has been active for a while, then once a minute; knows why tasks fail.
+    """Explains once a minute why no task of the bag is active; finds the commonest cause of failures.
 
-    A thread with a connection of its own, since the one that waits hears nothing when nothing happens.
+    The watchman has a thread and a connection of its own: the connection that waits for news hears nothing while
+    nothing happens.
     """
 
     def __init__(self, session: Session, bag: int, progress: Progress):
@@ -80,31 +82,31 @@ class Watchman:
         self._stop.set()
 
     def _watch(self) -> None:
-        quiet_until = look_at = 0.0
+        quiet_until = causes_at = 0.0
         while not self._stop.wait(1.0):
             now, since = time.monotonic(), self._idle_since
             if self._counts.get("active"):
-                self._progress(self._counts)  # so that rate and ETA live on when nothing is heard
-            if self._counts.get("failed") and now >= look_at and not self._progress.quiet:
-                look_at = now + FAILURES
-                self._look()
+                self._progress(self._counts)  # rate and ETA change even without news
+            if self._counts.get("failed") and now >= causes_at and not self._progress.quiet:
+                causes_at = now + FAILURES
+                self._find_commonest()
             if since is not None and now - since >= PATIENCE and now >= quiet_until:
                 quiet_until = now + AGAIN
-                self._speak()
+                self._explain()
 
-    def _speak(self) -> None:
+    def _explain(self) -> None:
         from windfall.client.client import Client
 
         try:
             with Client(self._session.client.profile, patience=0) as client:
                 found = client.explain(self._bag)
         except WindfallError:
-            return  # the one that waits will say so
+            return  # the connection that waits for the bag will report it
         if found.get("state") in ("waiting", "ready") and not self._stop.is_set():
             text = reason(found, self._remedy())
             self._progress.say(f"{self._progress.name}: {text}   (windfall explain {self._bag})")
 
-    def _look(self) -> None:
+    def _find_commonest(self) -> None:
         from windfall.cli.present.causes import says
         from windfall.client.client import Client
 
@@ -118,5 +120,5 @@ class Watchman:
 
     def _remedy(self) -> str:
         if self._session.embedded is not None:
-            return "that of this command is still starting"
+            return "this command's own pilot is still starting"
         return "start one with 'windfall serve --pilot' or 'windfall pilot --ticket FILE'"

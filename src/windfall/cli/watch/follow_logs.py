@@ -1,7 +1,7 @@
-"""`windfall logs -f BAG`: what all running tasks of a bag write, line by line, each with its task's number before it.
+"""`windfall logs -f BAG`: print what all running tasks of a bag write, line by line, each after its task's number.
 
-So many tasks are followed as they write; the others are printed when they end.  One thread prints, so that no two
-lines mix; the rest wait when it cannot keep up.
+The first tasks, up to STREAMS at a time, are followed while they write; the output of the others is printed when they
+end.  One thread prints, so that lines do not mix; the other threads wait when it cannot keep up.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     from windfall.client.profile import Profile
 
 STREAMS = 32  # tasks followed at a time
-LOOK = 0.5  # seconds between looks for tasks that have been started
-PIECES = 256  # that may wait to be printed
-MAX_LINE = 1 << 16  # a longer one is broken
+LOOK = 0.5  # seconds between requests for newly started tasks
+PIECES = 256  # pieces of output that may wait to be printed
+MAX_LINE = 1 << 16  # bytes; a longer line is broken
 
-Piece = tuple[int, bytes | None]  # of a task; None: it has ended
+Piece = tuple[int, bytes | None]  # task, and what it wrote; None: the task has ended
 
 
 def follow(client: Client, bag: int, stream: str) -> None:
-    """Until the bag has ended."""
+    """Print what the bag's tasks write until the bag has ended."""
     now = client.bag(bag)
     if now["state"] in FINAL:
         return
     follower = _Follower(client.profile, bag, stream, now["position"])
     threading.Thread(target=follower.watch, name="watch", daemon=True).start()
-    threading.Thread(target=follower.look, name="look", daemon=True).start()
+    threading.Thread(target=follower.find_started, name="find-started", daemon=True).start()
     printer = Printer()
     while True:
         piece = follower.pieces.get()
@@ -45,11 +45,11 @@ def follow(client: Client, bag: int, stream: str) -> None:
 
 
 class Printer:
-    """Whole lines to standard output, `TASK: ` before each."""
+    """Prints whole lines to standard output, `TASK: ` before each."""
 
     def __init__(self) -> None:
         self._out = Bytes(sys.stdout)
-        self._begun: dict[int, bytes] = {}  # lines that have no end yet
+        self._begun: dict[int, bytes] = {}  # the last line of each task, if it has no end yet
 
     def __call__(self, task: int, data: bytes | None) -> None:
         text = self._begun.pop(task, b"") + (data or b"")
@@ -66,7 +66,7 @@ class _Follower:
     def __init__(self, profile: Profile, bag: int, stream: str, position: int) -> None:
         self._profile, self._bag, self._stream, self._position = profile, bag, stream, position
         self.pieces: Queue[Piece | BaseException | None] = Queue(PIECES)
-        self._taken: set[int] = set()  # tasks that somebody prints, or has printed
+        self._taken: set[int] = set()  # tasks that a thread prints, or has printed
         self._lock = threading.Lock()
         self._threads: dict[int, threading.Thread] = {}
         self._ended = threading.Event()
@@ -82,7 +82,7 @@ class _Follower:
             return True
 
     def watch(self) -> None:
-        """Prints what ended without having been followed; ends when the bag has."""
+        """Print tasks that ended without having been followed, until the bag has ended."""
         end: BaseException | None = None
         try:
             with self._client() as client:
@@ -105,14 +105,14 @@ class _Follower:
                     if update.get("done"):
                         return
             except NoServer:
-                client.bag(self._bag)  # asks with patience, and says so if nothing answers
+                client.bag(self._bag)  # waits for a server to answer, and raises if none does
 
     def _print_ended(self, client: Client, row: dict[str, Any]) -> None:
         if row.get(f"{self._stream}_size") and self._take(row["task"]):
             self._send(client, row["task"], follow=False)
 
-    def look(self) -> None:
-        """Follows tasks as they are started, while there is room."""
+    def find_started(self) -> None:
+        """Follow tasks as they start, up to STREAMS at a time."""
         try:
             with self._client() as client:
                 while not self._ended.is_set():
@@ -122,7 +122,7 @@ class _Follower:
                             self._start(task)
                     self._ended.wait(LOOK)
         except WindfallError:
-            return  # the one that watches says so, or prints them when they end
+            return  # `watch` reports the failure, or prints the tasks when they end
 
     def _start(self, task: int) -> None:
         if len(self._threads) < STREAMS and not self._ended.is_set() and self._take(task):
@@ -138,5 +138,5 @@ class _Follower:
             for data in client.log(self._bag, task, self._stream, follow):
                 self.pieces.put((task, data))
         except WindfallError:
-            pass  # it wrote nothing, or is gone with its server
+            pass  # the task wrote nothing, or its output is gone with the server
         self.pieces.put((task, None))

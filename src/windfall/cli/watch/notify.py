@@ -1,8 +1,8 @@
-"""Telling somebody that a bag has ended: a web address, a mail, a command.
+"""Notify people that a bag has ended: by a POST to a web address, a mail, or a command.
 
-It is done by the `run` or `wait` that watches; one that was detached, or killed, tells nobody.  Bounded in time, and
-what goes wrong is said and changes no exit code.  An address may hold a secret: it is never shown, and can be kept in
-a file (`@FILE`) or in `WINDFALL_NOTIFY`, out of the list of processes.
+The `run` or `wait` that watches the bag sends the news; once detached or killed it sends none.  Sending takes bounded
+time, and a failure is reported but changes no exit code.  An address may hold a secret: no message shows it, and a file
+(`@FILE`) or `WINDFALL_NOTIFY` keeps it out of the list of processes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from windfall.model.units import plural
 
 SECONDS = 20
 MAX_FILE = 64 << 10
-SENDMAIL = "/usr/sbin:/usr/lib"  # where it is, if not on the path
+SENDMAIL = "/usr/sbin:/usr/lib"  # where sendmail is, if not on the path
 FIELDS = ("bag", "name", "state", "tasks", "succeeded", "failed", "cancelled")
 
 
@@ -31,15 +31,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def wanted(args: argparse.Namespace) -> list[str]:
-    """Whom to tell, checked before anything runs."""
+    """Return whom to notify.  Mistakes are refused here, before anything runs."""
     given = args.notify if args.notify is not None else [os.environ.get("WINDFALL_NOTIFY", "")]
     found = [whom for text in given for whom in (_from_file(text[1:]) if text.startswith("@") else [text]) if whom]
     for whom in found:
         kind, colon, rest = whom.partition(":")
         if kind not in _WAYS or not colon or not rest:
-            raise BadInput("--notify names no way to tell anybody", "https://…, mailto:…, command:… or @FILE")
+            raise BadInput("--notify takes a web address, a mail address or a command",
+                           "https://…, mailto:…, command:… or @FILE")
         if kind == "mailto" and not re.fullmatch(r"[^\s@,:;<>()]{1,64}@[\w.-]{1,255}", rest):
-            raise BadInput("--notify: what follows mailto: is not an address")
+            raise BadInput("--notify mailto: needs a mail address", "as in mailto:me@example.org")
         if kind == "command":
             _words(rest, dict.fromkeys(FIELDS, ""))
     return found
@@ -60,9 +61,9 @@ def tell(whom: list[str], bag: dict[str, Any]) -> None:
         kind, _, rest = each.partition(":")
         try:
             _WAYS[kind](rest if kind in ("mailto", "command") else each, facts)
-        except Exception as error:  # whatever a server answers: the bag has ended as it has
+        except Exception as error:  # no answer of a web server changes how the bag ended
             reason = getattr(error, "strerror", None) or type(error).__name__
-            say(f"  nobody was told by {kind}: {shown(reason)}")
+            say(f"  could not notify by {kind}: {shown(reason)}")
 
 
 def _post(url: str, facts: dict[str, Any]) -> None:
@@ -98,7 +99,7 @@ def _command(command: str, facts: dict[str, Any]) -> None:
 
 
 def _words(command: str, facts: dict[str, Any]) -> list[str]:
-    """No shell: a bag's name is one word, whatever is in it."""
+    """Split the command into words and fill them in.  No shell sees them: any name of a bag stays one word."""
     import shlex
 
     try:
@@ -110,14 +111,14 @@ def _words(command: str, facts: dict[str, Any]) -> list[str]:
 
 
 def _run(words: list[str], text: bytes) -> None:
-    import subprocess as sub  # not needed, nor loaded, before the end
+    import subprocess as sub  # loaded only at the end, when it is needed
 
     try:
         sub.run(words, input=text, stdout=sub.DEVNULL, stderr=sub.DEVNULL, timeout=SECONDS, check=True)
     except sub.CalledProcessError as error:
-        raise OSError(0, f"it ended with {error.returncode}") from None
+        raise OSError(0, f"the program ended with exit code {error.returncode}") from None
     except sub.TimeoutExpired:
-        raise OSError(0, f"it took longer than {SECONDS} s") from None
+        raise OSError(0, f"the program took longer than {SECONDS} s") from None
 
 
 _WAYS = {"http": _post, "https": _post, "mailto": _mail, "command": _command}

@@ -1,7 +1,7 @@
-"""How far a bag is: a bar on a terminal, now and then a line elsewhere.  Always on standard error.
+"""Show on standard error how far a bag is: a bar on a terminal, now and then a line elsewhere.
 
-Control codes go to terminals only, and not to those that say they are dumb.  Elsewhere (a pipe, a file, CI) a line
-comes after five seconds, then ever more rarely up to once a minute, so that a night's log stays short.
+Only terminals get control codes, and only those whose TERM is not `dumb`.  Elsewhere (a pipe, a file, CI) the first
+line comes after five seconds, the next ones ever more rarely, down to one a minute: a night's log stays short.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from windfall.cli.present.output import harmless
 from windfall.model.units import format_duration
 
 REDRAW = 0.1  # seconds
-LINE = 5.0  # seconds to the first line where there is no terminal; each further one comes half as much later again
-RARELY = 60.0
-WINDOW = 30.0  # seconds over which the rate is taken
+LINE = 5.0  # seconds to the first line without a terminal; each further pause is half as long again
+RARELY = 60.0  # the longest pause
+WINDOW = 30.0  # seconds over which the rate is measured
 RED, PLAIN = "\x1b[31m", "\x1b[0m"
 
 
@@ -58,24 +58,24 @@ class Progress:
         self._drawn = True
 
     def finish(self) -> None:
-        """Leave the line free for what comes next."""
+        """Clear the bar, so that its line is free for other output."""
         with self._lock:
             if self._drawn:
                 sys.stderr.write("\r\x1b[K")
                 sys.stderr.flush()
                 self._drawn = False
-                self._next = 0.0  # what comes after that is drawn at once
+                self._next = 0.0  # the next counts are drawn at once
 
     def say(self, text: str) -> None:
-        """A line of its own; the bar is drawn again below it."""
+        """Print a line above the bar."""
         with self._lock:
             sys.stderr.write("\r\x1b[K" * self._drawn + harmless(text) + "\n")
             if self.terminal and not self.quiet and self._counts:
-                self._draw(self._counts)  # nothing else may happen for long
+                self._draw(self._counts)  # the next counts may be long in coming
             sys.stderr.flush()
 
     def _fitted(self, text: str, counts: dict[str, int]) -> str:
-        """Cut to the terminal, then coloured: escapes take no room."""
+        """Cut the text to the terminal's width, then colour it: escape codes take no room."""
         text = harmless(text)[: max(0, columns() - 1)]
         failed = f"{failed_of(counts):,} failed"
         return text.replace(failed, f"{RED}{failed}{PLAIN}", 1) if self.colour and failed_of(counts) else text
@@ -86,19 +86,19 @@ class Progress:
             self._history.popleft()
 
     def rate(self) -> float:
-        """Tasks ended per second, lately."""
+        """Return how many tasks ended per second, lately."""
         if not self._history:
             return 0.0
         (start, before), (now, done) = self._history[0], self._history[-1]
         return (done - before) / (now - start) if now > start else 0.0
 
     def _still(self) -> float:
-        """Seconds since a task ended: a rate says nothing of those that have run for longer than all were to take."""
+        """Return the seconds since a task ended.  An ETA below that has proved wrong, and is not shown."""
         now, done = self._history[-1]
         return now - min(at for at, was in self._history if was == done)
 
     def text(self, counts: dict[str, int]) -> str:
-        """The most important first: what is too long for the terminal is cut off at the end."""
+        """Return the progress line, the most important facts first: a narrow terminal cuts the last ones off."""
         total, done = max(self.total, sum(counts.values())), ended(counts)
         parts = [self.name[:20], _bar(done, total) if self.terminal and columns() >= 72 else "", f"{done:,}/{total:,}"]
         failed, rate = failed_of(counts), self.rate()

@@ -1,4 +1,4 @@
-"""Where output files land below their directory.
+"""Paths of output files below their directory.
 
 A template such as `{target}/{task}/{path}`, or one with parameters of the sweep, decides.  Without a template, files
 land directly in the directory if all tasks of the bag, those of its extensions too, name different files; else each

@@ -1,4 +1,4 @@
-"""`windfall cancel`: a bag, or some of its tasks."""
+"""`windfall cancel`: cancel a bag, or some of its tasks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from windfall.model.units import plural
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_bag(parser)
-    add_tasks(parser, "only these")
+    add_tasks(parser, "only these tasks")
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""`windfall explain`: why it is not running, site by site and clause by clause."""
+"""`windfall explain`: say why a bag or a task is not running, site by site and clause by clause."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def execute(args: argparse.Namespace) -> int:
         return 0
     if found.get("task") is not None:
         print(f"task {found['task']}: {found.get('state', '')}")
-    remedy = f"'windfall wait {bag}' brings its own"
+    remedy = f"'windfall wait {bag}' starts one here"
     if session.separate:
         remedy = "start one with 'windfall pilot --ticket FILE', or the server with --pilot"
     print(reason(found, remedy))
     if why:
-        print(f"its last attempt: {why}; windfall logs {bag} {args.task} has its output")
+        print(f"last attempt: {why}; to see its output: windfall logs {bag} {args.task}")
     troubles = _troubles() if found.get("sites") else {}
     for site in found.get("sites") or []:
         print(f"  {shown(site.get('site'))}")
@@ -48,14 +48,14 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _troubles() -> dict[str, str]:
-    """Of sites, as whoever starts pilots there knows them; the server knows only that none come."""
+    """Return the trouble at each site, which only the provisioner knows; the server just sees no pilot come."""
     from windfall.cli.commands.sites.test import status
 
     return {line["site"]: shown(line["trouble"], 1000) for line in status() if line.get("site") and line.get("trouble")}
 
 
 def _ended_by(task: TaskInfo) -> str:
-    """Why the last attempt of a task that did not succeed ended."""
+    """Say why the last attempt of a failed task ended; "" for other tasks."""
     attempts = task.get("attempts") or []
     if task["state"] not in ("failed", "quarantined") or not attempts:
         return ""

@@ -1,4 +1,4 @@
-"""`windfall logs`: what a task wrote, byte for byte."""
+"""`windfall logs`: print what a task wrote, byte for byte."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_bag(parser)
     parser.add_argument(
         "task", metavar="TASK", nargs="?", type=task_number,
-        help="number of the task (default: 0; with -f: all that run, each line with its task's number before it)",
+        help="number of the task (default: 0; with -f: all running tasks, each line after its task's number)",
     )
     parser.add_argument("--out", action="store_true", help="standard output only")
     parser.add_argument("--err", action="store_true", help="standard error only")
     parser.add_argument("--scratch", metavar="DIR", help="unpack the failed task's directory, if it was kept, to DIR")
-    parser.add_argument("-f", "--follow", action="store_true", help="go on while the task, or the bag, runs")
+    parser.add_argument("-f", "--follow", action="store_true", help="go on printing while the task, or the bag, runs")
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -53,7 +53,7 @@ def _all(session: Session, bag: int, stream: str) -> int:
     from windfall.cli.watch.follow_logs import follow
 
     if session.embedded is not None and session.client.bag(bag)["state"] not in FINAL:
-        raise BadInput(f"nobody runs bag {bag} now", f"windfall wait {bag}")
+        raise BadInput(f"bag {bag} is not running: no server is", f"to run it here: windfall wait {bag}")
     follow(session.client, bag, stream)
     return 0
 
@@ -64,7 +64,8 @@ def _scratch(client: Client, bag: int, args: argparse.Namespace) -> int:
 
     kept = scratch_of(client.task(bag, args.task))
     if kept is None:
-        raise NotFound(f"nothing was kept of task {args.task}", 'put scratch = "failed" under [task]')
+        raise NotFound(f"the server has not kept the directory of task {args.task}",
+                       'put scratch = "failed" under [task] to keep those of failed tasks')
     count, left_out = unpack(client, *kept, Path(args.scratch))
     if args.json:
         found = {"bag": bag, "task": args.task, "directory": args.scratch, "files": count, "left_out": left_out}
@@ -83,7 +84,7 @@ def _print_json(client: Client, bag: int, args: argparse.Namespace, streams: lis
 
 
 def _print(client: Client, bag: int, args: argparse.Namespace, streams: list[str]) -> int:
-    """How many bytes there were."""
+    """Print the streams; return how many bytes they had."""
     if args.follow and len(streams) > 1:
         streams = ["out"]
     written = 0
@@ -96,7 +97,7 @@ def _print(client: Client, bag: int, args: argparse.Namespace, streams: list[str
 
 
 def _absent(client: Client, bag: int, number: int, as_json: bool) -> int:
-    """No attempt has ended: say how that is, or that there is no such task."""
+    """Say where a task stands of which no attempt has ended; raise NotFound if there is no such task."""
     task = client.task(bag, number)
     row = _row(client, bag, number)
     if as_json:
@@ -117,6 +118,6 @@ def _say_nothing_came(client: Client, bag: int, number: int) -> None:
 
 
 def _row(client: Client, bag: int, number: int) -> dict[str, Any] | None:
-    """The task's result, if it has one."""
+    """Return the row of the task's result, if it has one."""
     row = next(client.results(bag, after=number - 1, page=1), None)
     return row if row is not None and row["task"] == number else None

@@ -1,4 +1,4 @@
-"""`windfall ls`: the bags, newest first."""
+"""`windfall ls`: list the bags, newest first."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ LATEST = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-n", type=int, default=0, metavar="N", help="the latest N (default: 20; with --json, all)")
-    parser.add_argument("-a", "--all", action="store_true", help="all of them")
+    parser.add_argument("-n", type=int, default=0, metavar="N",
+                        help="list the latest N (default: 20; with --json all)")
+    parser.add_argument("-a", "--all", action="store_true", help="list all bags")
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -24,7 +25,7 @@ def execute(args: argparse.Namespace) -> int:
     if args.n > 0 or not (args.all or args.json):
         bags = bags[: args.n if args.n > 0 else LATEST]
     if args.json:
-        print_json_rows({**bag, **_taken(bag, usage)} for bag in bags)
+        print_json_rows({**bag, **_file_sizes(bag, usage)} for bag in bags)
     elif not bags:
         say("no bags yet; 'windfall run' makes one")
     else:
@@ -40,8 +41,8 @@ def execute(args: argparse.Namespace) -> int:
     return 0
 
 
-def _taken(bag: dict[str, Any], usage: dict[str, Any]) -> dict[str, int]:
-    """Bytes of the bag's files; where there is a quota, it and what all bags take of it."""
+def _file_sizes(bag: dict[str, Any], usage: dict[str, Any]) -> dict[str, int]:
+    """Return the bytes of the bag's files; under a quota, also the quota and the bytes of all bags' files."""
     own = {"bytes": usage["bags"].get(str(bag["bag"]), 0)}
     return {**own, "used": usage["used"], "quota": usage["quota"]} if usage["quota"] else own
 

@@ -1,4 +1,4 @@
-"""`windfall pause`: start no more tasks of a bag; what runs goes on."""
+"""`windfall pause`: start no more tasks of a bag; running tasks go on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`windfall policy`: a bag's policies, shown and changed while it runs; what may be said in an expression."""
+"""`windfall policy`: show and change a bag's policies; check expressions; list hosts as expressions see them."""
 
 from __future__ import annotations
 
@@ -34,15 +34,13 @@ _SETTING = re.compile(r"\s*([A-Za-z_-]+)\s*=(?!=|\?=|!=)(.*)", re.DOTALL)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("bag", metavar="BAG", nargs="?", help="number of the bag, or its name")
     parser.add_argument("settings", metavar="KEY=VALUE", nargs="*",
-                        help=f"{', '.join((*check.EXPRESSIONS, *replica_caps.CAPS))}, budget; with nothing behind = it "
-                         "is "
-                             "taken away")
-    parser.add_argument("--check", metavar="EXPRESSION", help="is it one, and what does it come to?  KEY=EXPRESSION "
-                                                             "asks for a policy, a bag file for all of its own")
-    parser.add_argument("--attributes", action="store_true", help="what expressions may speak of")
-    parser.add_argument("--hosts", action="store_true", help="the hosts that serve you and what they say of "
-                                                             "themselves (--json: all of it); with a bag, whether its "
-                                                             "policies let them have its tasks")
+                        help=f"{', '.join((*check.EXPRESSIONS, *replica_caps.CAPS))}, budget; KEY= removes a policy")
+    parser.add_argument("--check", metavar="EXPRESSION", help="check an expression; KEY=EXPRESSION: check a policy; "
+                                                             "a bag file: check its policies")
+    parser.add_argument("--attributes", action="store_true", help="list the attributes that expressions may use")
+    parser.add_argument("--hosts", action="store_true", help="list the hosts that serve you, with their "
+                                                             "attributes (all of them with --json); with a bag: say "
+                                                             "whether its policies admit each host")
 
 
 WORDS_ANYWHERE = True  # policy 7 --json rank=1
@@ -51,9 +49,8 @@ WORDS_ANYWHERE = True  # policy 7 --json rank=1
 def execute(args: argparse.Namespace) -> int:
     if args.bag is not None and (args.attributes or args.check is not None):
         option = "--attributes" if args.attributes else "--check"
-        raise BadInput(f"{option} changes nothing, and '{args.bag[:60]}' stands beside it", "leave that out" if
-                       args.attributes else "an expression is one word for the shell: put all of it in quotes, as in "
-                       "windfall policy --check 'rank = Host.Cores + 1'")
+        raise BadInput(f"{option} only shows values; remove '{args.bag[:60]}'", "" if args.attributes else
+                       "or put all of the expression in quotes: windfall policy --check 'rank = Host.Cores + 1'")
     if args.attributes:
         return _attributes(args.json)
     if args.hosts:
@@ -61,7 +58,7 @@ def execute(args: argparse.Namespace) -> int:
     if args.check is not None:
         return _file(args) if _is_file(args.check) else _expression(args)
     if args.bag is None:
-        raise BadInput("no bag is named", "windfall policy BAG, or windfall policy --check 'Host.Memory >= 4000'")
+        raise BadInput("no bag is given", "windfall policy BAG, or windfall policy --check 'Host.Memory >= 4000'")
     return _bag(args)
 
 
@@ -87,14 +84,14 @@ def _bag(args: argparse.Namespace) -> int:
     if shown_budget:
         print(f"budget = {units.format_core_time(shown_budget)}")
     if args.settings and about["state"] in FINAL:
-        say(f"bag {bag} has ended: this counts only for tasks that are tried again, or added")
+        say(f"bag {bag} has ended: the change applies only to tasks that are retried or added")
     else:
         warn(view)
     return 0
 
 
 def _settings(texts: list[str]) -> tuple[dict[str, str], int | None]:
-    """Expressions, and a budget in ms of cores; what is wrong is said before a server is asked."""
+    """Return the expressions and the budget, in ms of cores.  Mistakes are refused here, before a server is asked."""
     policy: dict[str, str] = {}
     budget = None
     given: list[str] = []
@@ -114,20 +111,20 @@ def _settings(texts: list[str]) -> tuple[dict[str, str], int | None]:
 
 
 def _bare(text: str) -> str:
-    """As it would stand in a bag file: no policy is a mere text, so quotes around all of it are TOML's."""
+    """Remove TOML's quotes around a value: no policy is a mere text, so the quotes are no part of an expression."""
     found = _QUOTED.fullmatch(text.strip())
     return found[1] or found[2] if found else text.strip()
 
 
 def warn(view: PolicyInfo) -> None:
-    """Of a policy that matches nobody."""
+    """Warn the user if the bag's policies match no host."""
     if view["policy"] and view["why"] and not view["match"]:
-        of = f"hosts that serve you now ({view['hosts']})" if view["hosts"] else "sites that you have"
-        say(f"of the {of} none matches: {shown(view['why'], 500)}")
+        hosts = f"hosts that serve you now ({view['hosts']})" if view["hosts"] else "sites that you have"
+        say(f"the bag's policies match none of the {hosts}: {shown(view['why'], 500)}")
 
 
 def warn_of(client: Client, bag: int, policy: Policy) -> None:
-    """The same for a bag that has just been submitted."""
+    """Warn the user if the policies of a bag that has just been submitted match no host."""
     if check.given(policy):
         warn(client.policy(bag))
 
@@ -137,7 +134,7 @@ def warn_of(client: Client, bag: int, policy: Policy) -> None:
 
 def _hosts(args: argparse.Namespace) -> int:
     if args.settings:
-        raise BadInput("--hosts changes nothing", f"windfall policy {args.bag} {args.settings[0]}, then --hosts")
+        raise BadInput("--hosts only shows hosts", f"first windfall policy {args.bag} {args.settings[0]}, then --hosts")
     from windfall.cli.connect import Session, find_bag
 
     with Session() as session:
@@ -146,8 +143,8 @@ def _hosts(args: argparse.Namespace) -> int:
     if args.json:
         print_json(found)
     elif not found:
-        say("no host serves you now: windfall serve --pilot, or a windfall run that goes on, lets this one; "
-            "windfall site ls lists your sites")
+        say("no host serves you now; 'windfall serve --pilot' starts a pilot on this one, "
+            "'windfall site ls' lists your sites")
     elif bag is None:
         print_table(["host", "site", "cores", "memory", "load", "attempts", "error rate", "speed", "jobs today"],
                     map(_host_row, found), right=range(2, 9))
@@ -179,7 +176,7 @@ def _verdict(found: HostInfo) -> str:
 
 
 def _is_file(text: str) -> bool:
-    return text.endswith(".toml") or os.path.isfile(text)  # which a long expression is not, either
+    return text.endswith(".toml") or os.path.isfile(text)  # a long expression is not the name of a file
 
 
 def _file(args: argparse.Namespace) -> int:
@@ -189,7 +186,7 @@ def _file(args: argparse.Namespace) -> int:
     if args.json:
         print_json({key: _shown(key, text) for key, text in check.asked_for(policy).items()})
         return 0
-    print(f"{args.check}: all is well")
+    print(f"{args.check}: its policies are valid")
     for key, text in check.asked_for(policy).items():
         print(f"  {key} = {text}")
     return 0
@@ -223,9 +220,9 @@ def _expression(args: argparse.Namespace) -> int:
         print_json(view)
         return 0
     kind = language.NAMES[found.type]
-    print(f"it comes to {kind}, and speaks of {', '.join(found.uses) or 'nothing'}")
+    print(f"it yields {kind}, and uses {', '.join(found.uses) or 'nothing'}")
     if not setting:
-        print(f"it can be: {', '.join(view['policies']) or 'no policy'}")
+        print(f"it can stand for: {', '.join(view['policies']) or 'no policy'}")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""`windfall rerun`: a workflow again, but only what failed or changed since."""
+"""`windfall rerun`: run a workflow again, but only tasks that failed or changed since."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from windfall.model.bagfile.reader import Parsed
     from windfall.workflow.build.reuse import Done, Remainder
 
-EARLIER = 20  # bags of that name that are looked at
+EARLIER = 20  # bags of that name whose tasks may count as done
 EXAMPLES = """examples:
   windfall rerun product.query --components components/ --set div=4 -o product.results
   windfall rerun 12"""
@@ -43,9 +43,9 @@ def execute(args: argparse.Namespace) -> int:
         quiet, directory = args.quiet or args.json, run.directory_of(args, parsed.bag.name)
         if not quiet:
             say(f"{parsed.bag.name}: {plural(run.count(parsed), 'task')}, {len(left.done):,} of them done before")
-        brought = _bring_old(session.client, parsed, left, directory)
+        fetched = _fetch_earlier(session.client, parsed, left, directory)
         if left.bag is None:
-            return _nothing(args, parsed, brought)
+            return _report_nothing_to_run(args, parsed, fetched)
         return _run(session, parsed, left, started, directory, args)
 
 
@@ -60,7 +60,7 @@ def _wanted(args: argparse.Namespace, client: Client) -> Parsed:
 
 
 def _done(client: Client, name: str) -> Done:
-    """By all earlier bags of that name that are still there; of two that did the same, by the later one."""
+    """Return the tasks done by earlier bags of that name; where two bags did the same, the later one counts."""
     from windfall.errors import BadInput
     from windfall.workflow.build.reuse import done_by
     from windfall.workflow.build.streaming import whole
@@ -74,13 +74,13 @@ def _done(client: Client, name: str) -> Done:
         try:
             made = done_by(bag, spec, files)  # type: ignore[arg-type]
         except BadInput:
-            continue  # of that name, and something else
+            continue  # another workflow of the same name
         found.update((key, (number, there[task], left)) for key, (number, task, left) in made.items())
     return found
 
 
-def _bring_old(client: Client, parsed: Parsed, left: Remainder, directory: Path) -> int:
-    """Results that earlier bags have."""
+def _fetch_earlier(client: Client, parsed: Parsed, left: Remainder, directory: Path) -> int:
+    """Fetch results of earlier bags; return how many files came."""
     wanted: dict[int, dict[tuple[int, str], str]] = {}
     for (task, path), name in (parsed.results or {}).items():
         if task in left.done:
@@ -89,13 +89,13 @@ def _bring_old(client: Client, parsed: Parsed, left: Remainder, directory: Path)
     return sum(client.fetch_some(bag, files, directory) for bag, files in wanted.items())
 
 
-def _nothing(args: argparse.Namespace, parsed: Parsed, brought: int) -> int:
+def _report_nothing_to_run(args: argparse.Namespace, parsed: Parsed, fetched: int) -> int:
     total = run.count(parsed)
     if args.json:
         print_json({"bag": None, "name": parsed.bag.name, "state": "succeeded", "tasks": 0, "succeeded": 0, "failed": 0,
-                    "cancelled": 0, "done_before": total, "files": brought})
+                    "cancelled": 0, "done_before": total, "files": fetched})
     else:
-        say("  nothing has failed or changed: nothing is run")
+        say("  no task failed or changed: there is nothing to run")
     return 0
 
 
@@ -107,7 +107,7 @@ def _run(
         (left.tasks[task], path): name for (task, path), name in parsed.results.items() if task in left.tasks}
     part = parsed._replace(bag=left.bag, results=results)
     sent, quiet = run.submit(session, part), args.quiet or args.json
-    total = run.told(sent, run.count(part), quiet)
+    total = run.count_sent(sent, run.count(part), quiet)
     progress = Progress(part.bag.name, total, quiet)
     run.feed(session, sent, total, progress)
     final = run.attend(session, sent.bag, progress, directory)

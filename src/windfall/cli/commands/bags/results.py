@@ -1,9 +1,9 @@
-"""`windfall results`: one row per ended task.
+"""`windfall results`: print one row per ended task.
 
---json prints one JSON array with a row per line; --jsonl the rows alone.  CSV has times in milliseconds and sizes in
-bytes, as the API has them; the table has them as people write them; Parquet has moments as such.  A parameter called
-as a column is goes by `param_NAME`, a captured value by `value_NAME`; JSON has them apart, in `params` and `values`.
-Everything streams: no format holds more than some thousand rows.
+--json prints one JSON array with a row per line; --jsonl prints the rows alone.  CSV has times in milliseconds and
+sizes in bytes, as the API has them; the table has them as people write them; Parquet has timestamps.  A parameter with
+the name of a column gets the title `param_NAME`, a captured value `value_NAME`; JSON keeps them apart, in `params` and
+`values`.  Every format streams: none holds more than some thousand rows.
 """
 
 from __future__ import annotations
@@ -36,23 +36,24 @@ STATES = ("succeeded", "failed", "cancelled", "quarantined")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_bag(parser)
-    parser.add_argument("--state", choices=STATES, help="only tasks that ended so")
+    parser.add_argument("--state", choices=STATES, help="only tasks that ended in this state")
     parser.add_argument("--csv", action="store_true", help="comma-separated, with a header")
     parser.add_argument("--jsonl", action="store_true", help="one JSON object per line")
     parser.add_argument("--parquet", metavar="FILE", help="write a Parquet file")
-    parser.add_argument("--wfformat", metavar="FILE", type=Path, help="write graph and times, as WfFormat 1.5")
-    parser.add_argument("-o", dest="directory", metavar="DIR", help="bring the output files home to DIR instead")
+    parser.add_argument("--wfformat", metavar="FILE", type=Path, help="write the graph and the times, as WfFormat 1.5")
+    parser.add_argument("-o", dest="directory", metavar="DIR", help="fetch the output files to DIR instead")
     add_files(parser)
-    parser.add_argument("--archive", metavar="FILE", type=Path, help="write them into one .tar, .tar.gz or .zip")
+    parser.add_argument("--archive", metavar="FILE", type=Path,
+                        help="fetch the output files into one .tar, .tar.gz or .zip")
 
 
 def execute(args: argparse.Namespace) -> int:
     if args.files and not (args.directory or args.archive):
-        raise BadInput("--files says where files land", "say where with -o DIR or --archive FILE")
+        raise BadInput("--files needs a place for the files", "give one with -o DIR or --archive FILE")
     with Session() as session:
         bag = find_bag(session.client, args.bag)
         if args.directory:
-            return _bring(session, bag, args)
+            return _fetch_files(session, bag, args)
         if args.archive:
             return _archive(session, bag, args)
         if args.parquet:
@@ -145,7 +146,7 @@ def _numbered(rows: Iterable[dict[str, Any]], names: Names) -> Iterator[list[Any
         ]
 
 
-def _bring(session: Session, bag: int, args: argparse.Namespace) -> int:
+def _fetch_files(session: Session, bag: int, args: argparse.Namespace) -> int:
     from windfall.cli.present.fetch_outputs import bring, lines
 
     directory, problems = Path(args.directory), Problems()
@@ -161,8 +162,10 @@ def _bring(session: Session, bag: int, args: argparse.Namespace) -> int:
 
 
 def parameters(bag: Bag) -> list[str]:
-    """Names of all parameters of all targets, in the order they are met; of an application not those of data, which
-    are empty, nor the mere number of a task."""
+    """Return the names of all targets' parameters, in order.
+
+    Parameters of an application's data are left out, as they are empty, and so is the mere number of a task.
+    """
     from windfall.model.spec import INSTANCE, Sweep
     from windfall.model.templates.render import axis_names
 
@@ -176,12 +179,12 @@ def parameters(bag: Bag) -> list[str]:
 
 
 def captured(bag: Bag) -> list[str]:
-    """Names of all captured values of all targets."""
+    """Return the names of all targets' captured values."""
     return list(dict.fromkeys(capture.name for target in bag.targets for capture in target.capture))
 
 
 class Names:
-    """Parameters and captured values, each with what it is called above its column."""
+    """Parameters and captured values, each with the title of its column."""
 
     def __init__(self, parameters: list[str], captured: list[str]):
         self.parameters = _titles(parameters, "param", TAKEN | {f"value_{name}" for name in captured})
@@ -210,7 +213,7 @@ def print_csv(rows: Iterable[dict[str, Any]], names: Names) -> None:
 
 
 def _own(row: dict[str, Any], names: Names) -> Iterator[object]:
-    """The cells that the bag brings: parameters, then captured values."""
+    """Yield the cells of parameters, then of captured values."""
     params, values = row.get("params") or {}, row.get("values") or {}
     yield from (_cell(params.get(name)) for name in names.parameters)
     yield from (_cell(values.get(name)) for name in names.captured)

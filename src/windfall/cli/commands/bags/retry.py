@@ -1,4 +1,4 @@
-"""`windfall retry`: run again what failed, was cancelled or quarantined: all, some by number, or by why they failed."""
+"""`windfall retry`: run failed, cancelled and quarantined tasks again: all, or some by number or by cause."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from windfall.errors import BadInput
 from windfall.model.units import plural
 
 EXAMPLES = """examples:
-  windfall retry 7                     all that failed, were cancelled or quarantined
-  windfall retry 7 12 20..29           these
+  windfall retry 7                     all failed, cancelled and quarantined tasks
+  windfall retry 7 12 20..29           these tasks
   windfall retry 7 --why exit --exit 3
   windfall retry 7 --why output --note 'the file out-#.txt is missing'
   windfall retry 7 --state quarantined
-  windfall retry 7 12 --here           that task, here, in task-7-12/"""
+  windfall retry 7 12 --here           that task, on this machine, in task-7-12/"""
 
 AT_ONCE = 100_000  # tasks named in one request
-MOST_NAMED = 5  # causes
+MOST_NAMED = 5  # causes that a message names
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_bag(parser)
-    add_tasks(parser, "only these")
+    add_tasks(parser, "only these tasks")
     causes.add_arguments(parser)
     parser.add_argument("--here", action="store_true", help="run the one task in a new directory on this machine")
-    parser.add_argument("-o", dest="directory", metavar="DIR", help="with --here: that directory")
+    parser.add_argument("-o", dest="directory", metavar="DIR", help="with --here: the name of that directory")
 
 
 def execute(args: argparse.Namespace) -> int:
     tasks, by_cause = task_numbers(args.tasks), causes.chosen(args)
     if tasks is not None and by_cause is not None:
-        raise BadInput("tasks are chosen by number or by cause, not both")
+        raise BadInput("choose tasks by number or by cause, not by both")
     if args.here and (tasks is None or len(tasks) != 1):
         raise BadInput("--here takes one task", f"windfall retry {args.bag} TASK --here")
     with Session() as session:
@@ -56,7 +56,7 @@ def execute(args: argparse.Namespace) -> int:
             say(f"  watch: windfall wait {bag}")
         elif found:
             others = "; ".join(causes.options(cause, found) for cause in found[:MOST_NAMED])
-            say(f"  none stands failed so; the causes are: {others}")
+            say(f"  no task failed for this cause; the bag's causes are: {others}")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""`windfall rm`: forget bags that have ended, with their results and files on the server."""
+"""`windfall rm`: remove bags that have ended, with their results and files on the server."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ EXAMPLES = """examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("bags", metavar="BAG", nargs="*", help="numbers or names (the latest of that name)")
-    parser.add_argument("--older", metavar="AGE", help="all that ended longer ago than this, such as 30d")
-    parser.add_argument("--state", choices=FINAL, help="only those that ended so")
-    parser.add_argument("-n", "--dry-run", action="store_true", help="say which; remove nothing")
+    parser.add_argument("--older", metavar="AGE", help="all bags that ended longer ago than this, such as 30d")
+    parser.add_argument("--state", choices=FINAL, help="only bags that ended in this state")
+    parser.add_argument("-n", "--dry-run", action="store_true", help="list the bags; remove nothing")
 
 
 def execute(args: argparse.Namespace) -> int:
     if bool(args.bags) == bool(args.older or args.state):
-        raise BadInput("rm takes bags, or --older and --state", "windfall rm 7, or windfall rm --older 30d")
+        raise BadInput("rm takes either bags, or --older and --state", "windfall rm 7, or windfall rm --older 30d")
     age = parse_duration(args.older) if args.older else 0
     with Session() as session:
         if args.bags:
@@ -42,7 +42,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def chosen(bags: list[dict[str, Any]], age: int, state: str, now: int) -> list[dict[str, Any]]:
-    """Ended, that long ago, and so."""
+    """Return the bags that ended at least `age` ms ago, in `state` if it is given."""
     ended = [bag for bag in bags if bag["state"] in FINAL and bag.get("ended")]
     return [bag for bag in ended if now - bag["ended"] >= age and state in ("", bag["state"])]
 

@@ -1,4 +1,4 @@
-"""`windfall run`: submit, watch, fetch, sum up."""
+"""`windfall run`: submit a bag, watch it, fetch its files, sum it up."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ def execute(args: argparse.Namespace) -> int:
             bag = _extend(session, parsed, args.extend, quiet)
         else:
             sent = submit(session, parsed)
-            bag, parsed, total = sent.bag, sent.parsed, told(sent, total, quiet)
+            bag, parsed, total = sent.bag, sent.parsed, count_sent(sent, total, quiet)
         directory = directory_of(args, parsed.bag.name) if any(t.outputs for t in parsed.bag.targets) else None
         policy.warn_of(session.client, bag, parsed.bag.policy)
         progress = Progress(parsed.bag.name, total, quiet)
         if not args.extend:
-            progress({"ready": total})  # at once: the first news may take a while
+            progress({"ready": total})  # the first news may take a while
             feed(session, sent, total, progress)
         final = attend(session, bag, progress, directory, attendant)
         if attendant:
@@ -84,7 +84,7 @@ def execute(args: argparse.Namespace) -> int:
 
 def _rounds(session: Session, final: dict[str, Any], parsed: Parsed, directory: Path | None, attendant: Attendant,
             quiet: bool) -> dict[str, Any]:
-    """Of a DAG, what is tried again by whoever runs it; how the last of its bags has ended."""
+    """Run the retries of a DAG that its attendant asks for, a bag each; return the last bag."""
     from windfall.cli.watch.progress import Progress
 
     while more := attendant.again(session, final["bag"], parsed, directory or Path()):
@@ -107,22 +107,22 @@ def count(parsed: Parsed) -> int:
     return sum(source_count(target.source) for target in parsed.bag.targets)
 
 
-def told(sent: Sent, wanted: int, quiet: bool) -> int:
-    """How many tasks it has now; where that is less than was said before, why."""
+def count_sent(sent: Sent, wanted: int, quiet: bool) -> int:
+    """Count the tasks of the submitted bag; say how many programs the cache has made unnecessary to compile."""
     total = count(sent.parsed)
     if total < wanted and not quiet:
-        say(f"  {wanted - total:,} of them compiled before, and not again")
+        say(f"  {plural(wanted - total, 'program')} reused from the cache")
     return total
 
 
 def directory_of(args: argparse.Namespace, name: str) -> Path:
     if getattr(args, "attendant", None) and not args.directory:
-        return Path(args.attendant.graph.base)  # where DAGMan leaves them, and where a rescue looks for them
+        return Path(args.attendant.graph.base)  # DAGMan leaves files there, and a rescue looks for them there
     return Path(args.directory or re.sub(r"[/\0]+|^\.+", "_", name) + ".results")
 
 
 def submit(session: Session, parsed: Parsed) -> Sent:
-    """An application is submitted without what was compiled before, as long as the server has that still."""
+    """Submit a bag; of an application, without tasks whose programs the server has from an earlier compilation."""
     from windfall.cli.submission import compile_cache
 
     light = compile_cache.lighter(parsed) if parsed.results is not None else parsed
@@ -145,7 +145,7 @@ def _extend(session: Session, parsed: Parsed, given: str, quiet: bool) -> int:
 def attend(
     session: Session, bag: int, progress: Progress, directory: Path | None = None, attendant: Attendant | None = None
 ) -> dict[str, Any]:
-    """Wait for the bag.  On Ctrl-C ask what to do, where somebody can be asked; else say so and leave."""
+    """Wait until the bag has ended.  On Ctrl-C, ask the user at the terminal what to do; without a terminal, detach."""
     while True:
         try:
             return _watched(session, bag, progress, attendant)
@@ -193,36 +193,36 @@ def _interrupted(bag: int, directory: Path | None, separate: bool) -> str:
 
 
 class Home(NamedTuple):
-    """Where output files go, if anywhere: a directory, and a template of places in it; who sees to the rest."""
+    """Destination of output files: a directory, if any, and the paths in it; and the attendant of a DAG."""
 
     directory: Path | None
     files: str = ""
-    results: Mapping[tuple[int, str], str] | None = None  # of an application, what its results are
+    results: Mapping[tuple[int, str], str] | None = None  # of an application: task and path → name of the result
     attendant: Attendant | None = None
 
 
 class Outcome(NamedTuple):
-    """What there is to say of a bag that has ended."""
+    """The facts that a summary tells about a bag that has ended."""
 
     bag: dict[str, Any]
     elapsed: float  # s
     causes: list[dict[str, Any]]  # of failures
     directory: Path | None
-    files: int  # that are there now,
-    others: int  # and that are not asked for
+    files: int  # in the directory now
+    others: int  # in the directory, but not from this bag
     after: After | None
 
 
 def finish(session: Session, bag: dict[str, Any], started: float | None, home: Home, as_json: bool) -> int:
-    """Bring the files home, sum up, choose the exit code.  Without `started`, time counts from its submission."""
+    """Fetch the files, sum up, return the exit code.  Without `started`, time counts from the submission."""
     directory = home.directory
-    files, others, problems, trouble = 0, 0, Problems(), None
+    files, others, problems, unwritable = 0, 0, Problems(), None
     if directory:
         try:
             found = session.ask(lambda client: bring(client, bag["bag"], directory, home.files, problems, home.results))
             files, others = found
         except Unwritable as error:
-            trouble = error  # what became of the tasks is to be told all the same
+            unwritable = error  # reported after the summary
     elapsed = (bag["ended"] - bag["submitted"]) / 1000 if started is None else time.monotonic() - started
     tasks, succeeded, failed, _ = counts_of(bag)
     causes = session.ask(lambda client: client.failures(bag["bag"])) if failed else []
@@ -233,9 +233,9 @@ def finish(session: Session, bag: dict[str, Any], started: float | None, home: H
     else:
         _tell(session, outcome)
     problems.tell()
-    if trouble:
-        say(f"windfall: {trouble}")
-        return trouble.exit_code
+    if unwritable:
+        say(f"windfall: {unwritable}")
+        return unwritable.exit_code
     if after and not problems.count:
         return after.code
     return 0 if succeeded == tasks and not problems.count else 1
@@ -281,10 +281,11 @@ def _tell(session: Session, outcome: Outcome) -> None:
 
 
 def _show_output(session: Session, bag: int) -> None:
-    """A single task's output is what its user wants to see."""
+    """Print the output of a bag's only task."""
     for name, stream in (("out", sys.stdout), ("err", sys.stderr)):
         try:
-            data = session.ask(lambda client, name=name: b"".join(client.log(bag, 0, name)))  # what is kept is bounded
+            # the server bounds the size of what it keeps
+            data = session.ask(lambda client, name=name: b"".join(client.log(bag, 0, name)))
         except NotFound:
-            return  # it was cancelled before it ran
+            return  # the task was cancelled before it ran
         Bytes(stream).write(data, final=True)

@@ -1,4 +1,4 @@
-"""`windfall show`: a bag, or one task with its attempts."""
+"""`windfall show`: show a bag, or one task with its attempts."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _print_bag(bag: dict[str, Any]) -> None:
 
 
 def _print_statistics(found: dict[str, Any]) -> None:
-    """What it took (S11): nothing before the first attempt has ended."""
+    """Print how long attempts took, and why some failed (S11); nothing before the first attempt has ended."""
     if not found["attempts"]:
         return
     print(

@@ -1,4 +1,4 @@
-"""`windfall submit`: hand a bag to the server and return."""
+"""`windfall submit`: give a bag to the server and return."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def execute(args: argparse.Namespace) -> int:
             say(f"bag {number} '{parsed.bag.name}': {tasks}; watch it: windfall wait {number}")
         policy.warn_of(session.client, answer["bag"], parsed.bag.policy)
         if session.embedded and not args.json:
-            say("  no server is running here, so nothing runs before 'windfall wait' or 'windfall serve --pilot'")
+            say("  no server is running here: the tasks start with 'windfall wait' or 'windfall serve --pilot'")
     return 0
 
 
 def _submitted(session: Session, parsed: Parsed) -> Any:
-    """What is large runs while the rest of it is sent."""
+    """Submit the bag; the first tasks of a large one run while the rest is sent."""
     from windfall.model.templates.render import source_count
 
     sent, total = send_parts.submit(session, parsed), sum(source_count(target.source) for target in parsed.bag.targets)

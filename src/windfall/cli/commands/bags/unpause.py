@@ -1,4 +1,4 @@
-"""`windfall unpause`"""
+"""`windfall unpause`: start tasks of a paused bag again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`windfall wait`: go on watching a bag; where no server runs, this runs it."""
+"""`windfall wait`: watch a bag until it has ended; if no server runs, run the bag here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from windfall.errors import BadInput
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_bag(parser)
-    parser.add_argument("-o", dest="directory", metavar="DIR", help="bring output files home to DIR at the end")
+    parser.add_argument("-o", dest="directory", metavar="DIR", help="fetch the output files to DIR at the end")
     add_files(parser)
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
     notify.add_arguments(parser)
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     if args.files and not args.directory:
-        raise BadInput("--files says where in a directory files land", "say which with -o DIR")
+        raise BadInput("--files needs a directory for the files", "give one with -o DIR")
     whom = notify.wanted(args)
     with Session(needs_pilot=True) as session:
         number = find_bag(session.client, args.bag)

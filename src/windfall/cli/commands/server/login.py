@@ -1,7 +1,7 @@
-"""`windfall login`: be let in at a server that runs elsewhere.
+"""`windfall login`: use a server that runs elsewhere.
 
-Its certificate is shown by its fingerprint and pinned from then on.  The token is read from a prompt or a file, never
-from the command line, where others could see it.
+The user compares the fingerprint of the server's certificate once; from then on the certificate is pinned.  The token
+comes from a prompt or a file, never from the command line, where others could see it.
 """
 
 from __future__ import annotations
@@ -34,20 +34,21 @@ SECONDS = 15
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("server", metavar="https://HOST:PORT", nargs="?", help="where the server listens")
     parser.add_argument("--profile", type=Path, metavar="FILE", help="a file that 'windfall user add -o' wrote")
-    parser.add_argument("--fingerprint", metavar="SHA256", help="of the server's certificate, if you know it")
+    parser.add_argument("--fingerprint", metavar="SHA256",
+                        help="fingerprint of the server's certificate, if you know it")
     parser.add_argument("--token-file", type=Path, metavar="FILE", help="read the token from here instead of asking")
     parser.add_argument("--out", action="store_true", help="forget the server; commands use this machine's own again")
 
 
 def execute(args: argparse.Namespace) -> int:
     if sum((args.server is not None, args.profile is not None, args.out)) != 1:
-        raise BadInput("login takes the address of a server, or --profile, or --out", "windfall login https://HOST:PORT")
+        raise BadInput("login takes one of these: the address of a server, --profile, --out", "windfall login https://HOST:PORT")
     if args.out:
         login_file().unlink(missing_ok=True)
         return _said(args, {"server": None}, "commands use this machine's own server again")
     profile = load(args.profile) if args.profile else _ask(args)
     if not profile.server.startswith("https://"):
-        raise BadInput(f"'{profile.server}' is no address that can be reached from elsewhere", "https://HOST:PORT")
+        raise BadInput(f"'{profile.server}' is not the address of a server elsewhere", "it has the form https://HOST:PORT")
     with Client(profile, patience=0) as client:
         client.bags()  # is the token good?
     _save(profile)
@@ -80,15 +81,18 @@ def _agree(args: argparse.Namespace, found: str) -> None:
     if args.fingerprint:
         given = args.fingerprint.lower().removeprefix("sha256:").replace(":", "")
         if given != found:
-            raise TrustError(f"{args.server} shows another certificate: {found}", "ask whoever runs the server")
+            raise TrustError(f"{args.server} has another certificate, with the fingerprint {found}",
+                             "ask an admin of the server for the right fingerprint")
         return
     if not sys.stdin.isatty():
-        raise BadInput("there is nobody to ask about the certificate", f"if it is right: --fingerprint {found}")
-    say(f"The certificate of {args.server} has the fingerprint\n  {found}\n'windfall user add' showed it there.")
+        raise BadInput("without a terminal, nobody can be asked about the certificate",
+                       f"if its fingerprint is right: --fingerprint {found}")
+    say(f"The certificate of {args.server} has the fingerprint\n  {found}\n"
+        "'windfall user add' showed the right one at the server.")
     sys.stderr.write("Is it the same? [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise TrustError("the certificate was not accepted", "ask whoever runs the server for its fingerprint")
+        raise TrustError("you did not accept the certificate", "ask an admin of the server for its fingerprint")
 
 
 def _token(args: argparse.Namespace) -> str:
@@ -106,13 +110,13 @@ def _token(args: argparse.Namespace) -> str:
     else:
         token = sys.stdin.readline(MAX_TOKEN)
     if not token.strip():
-        raise BadInput("there is no token", "whoever runs the server makes one: windfall user add NAME")
+        raise BadInput("no token is given", "an admin of the server makes one: windfall user add NAME")
     return token.strip()
 
 
 def _check_private(about: os.stat_result, path: Path) -> None:
     if stat.S_ISREG(about.st_mode) and about.st_mode & 0o077 and hasattr(os, "getuid"):
-        raise TrustError(f"{path} can be read by others, and it holds a token", f"chmod 600 {path}")
+        raise TrustError(f"{path} holds a token, and other users can read it", f"chmod 600 {path}")
 
 
 def _save(profile: Profile) -> None:

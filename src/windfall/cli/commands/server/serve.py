@@ -1,4 +1,4 @@
-"""`windfall serve`: a server, until it is stopped."""
+"""`windfall serve`: run a server until it is stopped."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--listen", metavar="ADDRESS:PORT", help="also listen here, with TLS (default: a Unix socket only)"
     )
     parser.add_argument(
-        "--name", action="append", default=[], metavar="HOST", help="a name pilots reach it by (repeatable)"
+        "--name", action="append", default=[], metavar="HOST", help="a name under which pilots reach it (repeatable)"
     )
     parser.add_argument("--pilot", action="store_true", help="also serve this machine's cores")
     parser.add_argument("--home", type=Path, metavar="DIR", help="where the data lies (default: $WINDFALL_HOME)")
-    parser.add_argument("--keep", metavar="AGE", help="remove bags so long after their end, as 30d (default: never)")
-    parser.add_argument("--quota", metavar="SIZE", help="of each user's files here, as 200GB (default: none)")
+    parser.add_argument("--keep", metavar="AGE", help="remove bags this long after their end, as 30d (default: never)")
+    parser.add_argument("--quota", metavar="SIZE",
+                        help="limit of the size of each user's files, as 200GB (default: none)")
     parser.add_argument("--lease", type=float, metavar="SECONDS", help=argparse.SUPPRESS)  # for tests
     parser.add_argument("--idle", type=float, metavar="SECONDS", help=argparse.SUPPRESS)
 

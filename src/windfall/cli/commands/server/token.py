@@ -1,4 +1,4 @@
-"""`windfall token add | ls | rm`"""
+"""`windfall token add | ls | rm`: make, list and revoke tokens."""
 
 from __future__ import annotations
 
@@ -18,24 +18,25 @@ EXAMPLES = """examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=("add", "ls", "rm"), help="make one, list them, revoke one")
-    parser.add_argument("id", nargs="?", help="of the token to revoke")
+    parser.add_argument("action", choices=("add", "ls", "rm"), help="make a token, list tokens, revoke a token")
+    parser.add_argument("id", nargs="?", help="id of the token to revoke")
     parser.add_argument(
-        "--scope", choices=("user", "admin", "enrol"), default="user", help="what it is good for (default: user)"
+        "--scope", choices=("user", "admin", "enrol"), default="user", help="what the token permits (default: user)"
     )
-    parser.add_argument("--user", default="", help="for whom (admin only)")
+    parser.add_argument("--user", default="", help="the user that it is for (admins only)")
     parser.add_argument("--site", default="", help="the site whose pilots may enrol with it")
-    parser.add_argument("--days", type=int, help="how long it is valid")
+    parser.add_argument("--days", type=int, help="how many days it is valid")
     parser.add_argument(
         "-o", dest="file", metavar="FILE",
-        help="write it here, mode 0600, instead of showing it; for 'enrol' that is a ticket for 'windfall pilot'",
+        help="write it to FILE, mode 0600, instead of printing it; with 'enrol', as a ticket for 'windfall pilot'",
     )
 
 
 def execute(args: argparse.Namespace) -> int:
     if (args.action == "rm") != (args.id is not None):
         raise BadInput(
-            "'windfall token rm' takes the id of a token" if args.action == "rm" else f"'{args.id}' means nothing here",
+            "'windfall token rm' takes the id of a token" if args.action == "rm" else
+            f"'windfall token {args.action}' takes no id; remove '{args.id}'",
             "'windfall token ls' shows the ids",
         )
     with Session() as session:
@@ -77,11 +78,11 @@ def _add(session: Session, args: argparse.Namespace) -> int:
         print(f"token {made['id']} is in {args.file}")
     else:
         print(made["token"])
-        say(f"token {made['id']}: it is not shown again; keep it in a file of mode 0600")
+        say(f"token {made['id']} is not shown again; keep it in a file of mode 0600")
     return 0
 
 
 def _ticket(session: Session, site: str, made: dict[str, Any]) -> dict[str, Any]:
-    """All a pilot needs.  Without a nonce, each pilot started with the ticket is another one."""
+    """Return a ticket, which has all that a pilot needs.  Without a nonce in it, many pilots can use one ticket."""
     profile = session.client.profile
     return {"server": profile.server, "certificate": profile.certificate, "token": made["token"], "site": site}

@@ -1,6 +1,6 @@
-"""`windfall user add | ls | set | rm`: who may use the server, and how much.
+"""`windfall user add | ls | set | rm`: say who may use the server, and how much of it.
 
-A user is whoever holds a user token; admins make those.
+A user is a name that has user tokens; admins make these.
 """
 
 from __future__ import annotations
@@ -21,19 +21,22 @@ from windfall.model.units import format_core_time, format_size, parse_core_time,
 EXAMPLES = """examples:
   windfall user add ada -o ada.json        a file for: windfall login --profile ada.json
   windfall user ls
-  windfall user set ada --allowance '500 core-hours'    a month; '*' is everybody else
+  windfall user set ada --allowance '500 core-hours'    a month; '*' is every other user
   windfall user set ada --weight 2         twice as many slots as others where a site is shared
   windfall user rm ada"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=("add", "ls", "set", "rm"), help="let in, list, limit or put out")
-    parser.add_argument("name", nargs="?", help="of the user")
-    parser.add_argument("--days", type=int, help="how long the token is valid (default: 365)")
-    parser.add_argument("--allowance", metavar="TIME", help="a month, as '500 core-hours'; 'none' takes it away")
+    parser.add_argument("action", choices=("add", "ls", "set", "rm"),
+                        help="add a user, list users, set limits, remove a user")
+    parser.add_argument("name", nargs="?", help="name of the user")
+    parser.add_argument("--days", type=int, help="how many days the token is valid (default: 365)")
+    parser.add_argument("--allowance", metavar="TIME",
+                        help="core time that the user may use a month, as '500 core-hours'; 'none': no limit")
     parser.add_argument("--weight", metavar="N", type=int,
-                        help="part of the slots where several share a site; 2: twice as many as others, who have 1")
-    parser.add_argument("-o", dest="file", metavar="FILE", help="write all that 'windfall login' needs, mode 0600")
+                        help="share of the slots of shared sites; 2: twice as many as others, who have 1")
+    parser.add_argument("-o", dest="file", metavar="FILE",
+                        help="write a file, mode 0600, with all that 'windfall login' needs")
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -59,7 +62,7 @@ def _add(session: Session, args: argparse.Namespace) -> int:
         return 0
     print(args.file or made["token"])
     if mark is None:
-        say("this server listens on a Unix socket only, so nobody else reaches it; see 'windfall serve --listen'")
+        say("this server listens on a Unix socket only, so no other machine reaches it; see 'windfall serve --listen'")
     elif args.file:
         say(f"{args.file} lets {args.name} in: windfall login --profile {args.file}")
     else:
@@ -69,19 +72,19 @@ def _add(session: Session, args: argparse.Namespace) -> int:
 
 def _set(session: Session, args: argparse.Namespace) -> int:
     if not args.allowance and args.weight is None:
-        raise BadInput("say what is to be set", "--allowance '500 core-hours', or --weight 2")
+        raise BadInput("there is nothing to set", "give --allowance '500 core-hours', or --weight 2")
     view: dict[str, Any] = {"user": args.name}
-    said = []
+    limits = []
     if args.allowance:
         allowance = -1 if args.allowance == "none" else parse_core_time(args.allowance, "--allowance")
         session.client.set_allowance(args.name, allowance)
         view["allowance"] = None if allowance < 0 else allowance
-        said.append("no allowance" if allowance < 0 else f"{format_core_time(allowance)} a month")
+        limits.append("no allowance" if allowance < 0 else f"{format_core_time(allowance)} a month")
     if args.weight is not None:
         session.client.set_weight(args.name, args.weight)
         view["weight"] = args.weight
-        said.append(f"weight {args.weight} at shared sites")
-    print_json(view) if args.json else print(f"{args.name}: {', '.join(said)}")
+        limits.append(f"weight {args.weight} at shared sites")
+    print_json(view) if args.json else print(f"{args.name}: {', '.join(limits)}")
     return 0
 
 
@@ -127,7 +130,7 @@ def _allowed(row: Any) -> dict[str, int]:
 
 
 def _remove(session: Session, args: argparse.Namespace) -> int:
-    """Revokes all tokens; the bags stay."""
+    """Revoke all tokens of the user, whose bags stay."""
     theirs = [token["id"] for token in session.client.tokens() if token["user"] == args.name]
     if not theirs:
         raise BadInput(f"there is no user '{args.name}'", "'windfall user ls' lists them")
@@ -136,5 +139,5 @@ def _remove(session: Session, args: argparse.Namespace) -> int:
     if args.json:
         print_json({"user": args.name, "revoked": len(theirs)})
     else:
-        print(f"{args.name} is out: {plural(len(theirs), 'token')} revoked; the bags stay")
+        print(f"user {args.name} is removed: {plural(len(theirs), 'token')} revoked; the user's bags stay")
     return 0

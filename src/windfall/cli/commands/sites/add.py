@@ -1,4 +1,4 @@
-"""`windfall site add`: from options to a file that is read back before it is written."""
+"""`windfall site add`: write a site's file from options, and read it back before it appears."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from windfall.client.profile import make_home
 from windfall.errors import BadInput
 
 DIALECTS = ("slurm", "gridengine", "htcondor", "pbs", "torque", "lsf", "local")
-_NUMBERS = {"--port": "of SSH there", "--max-pilots": "queued and running together, at most",
-            "--max-queued": "waiting in the batch queue, at most", "--core-hours": "to use in all, at most"}
-_SHAPE_NUMBERS = {"--cores": "of a pilot (default: 1)", "--gpus": "of a pilot", "--nodes": "of a pilot"}
+_NUMBERS = {"--port": "port of its SSH server", "--max-pilots": "at most N pilots, queued or running",
+            "--max-queued": "at most N pilots in the batch queue", "--core-hours": "at most N core-hours in all"}
+_SHAPE_NUMBERS = {"--cores": "cores of a pilot (default: 1)", "--gpus": "GPUs of a pilot",
+                  "--nodes": "nodes of a pilot"}
 _TEXTS = {"--reach": "how pilots reach the server: direct (default), relay, spool, auto",
-          "--server": "https://host:port where they find it (default: where it says it is)",
-          "--account": "what the batch system charges", "--python": "on the nodes (default: python3)",
-          "--folder": "there, for the pilot's file and logs", "--grace": "between the signal and a pilot's end"}
+          "--server": "https://host:port at which pilots reach it (default: the server's own address)",
+          "--account": "account that the batch system charges", "--python": "Python on the nodes (default: python3)",
+          "--folder": "directory there for the pilot's file and logs",
+          "--grace": "time between the signal and a pilot's end"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,21 +29,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name in DIALECTS:
         text = "no batch system: this machine" if name == "local" else f"its batch system is {name}"
         kind.add_argument(f"--{name}", dest="dialect", action="store_const", const=name, help=text)
-    options.add_argument("--ssh", metavar="USER@HOST", help="its commands run there; alone: that very machine")
-    options.add_argument("--queue", "--partition", metavar="NAME", help="its queue or partition (default: the site's)")
+    options.add_argument("--ssh", metavar="USER@HOST",
+                         help="run the batch system's commands there; without a batch system: pilots run there")
+    options.add_argument("--queue", "--partition", metavar="NAME",
+                         help="its queue or partition (default: the batch system's)")
     for name, text in _TEXTS.items():
         options.add_argument(name, metavar=name[2:].upper(), help=text)
     for name, text in _NUMBERS.items():
         options.add_argument(name, type=int, metavar="N", help=text)
-    options.add_argument("--walltime", metavar="TIME", help="of a pilot, as 4h (default: 1h)")
-    options.add_argument("--memory", metavar="SIZE", help="of a pilot, as 8GB (default: what the site gives)")
+    options.add_argument("--walltime", metavar="TIME", help="wall time of a pilot, as 4h (default: 1h)")
+    options.add_argument("--memory", metavar="SIZE", help="memory of a pilot, as 8GB (default: the site's)")
     for name, text in _SHAPE_NUMBERS.items():
         options.add_argument(name, type=int, metavar="N", help=text)
-    options.add_argument("--whole-node", action="store_const", const=True, help="nobody else on a pilot's node")
-    options.add_argument("--setup", action="append", metavar="LINE", help="of shell, before the pilot (repeatable)")
-    options.add_argument("--directives", action="append", metavar="LINE", help="for the batch system (repeatable)")
-    for name, text in (("variables", "environment of tasks"), ("options", "what only this dialect knows"),
-                       ("staged", "a file that lies there")):
+    options.add_argument("--whole-node", action="store_const", const=True,
+                         help="pilots share their nodes with no other job")
+    options.add_argument("--setup", action="append", metavar="LINE", help="line of shell before the pilot (repeatable)")
+    options.add_argument("--directives", action="append", metavar="LINE",
+                         help="directive for the batch system (repeatable)")
+    for name, text in (("variables", "variable in the environment of tasks"),
+                       ("options", "setting that only this dialect has"),
+                       ("staged", "name of a file that lies at the site")):
         options.add_argument(f"--{name}", action="append", default=[], metavar="NAME=VALUE",
                              help=f"{text} (repeatable)")
     options.add_argument("-n", "--dry-run", action="store_true", help="print the file and what would be submitted")
@@ -54,7 +61,7 @@ TABLES = ("variables", "options", "staged")
 
 
 def given(args: argparse.Namespace) -> list[str]:
-    """Options of `add` that were used."""
+    """Return the options of `add` that the user gave."""
     names = ("ssh", *_SITE, *_SHAPE, *TABLES)
     kind = [f"--{args.dialect}"] if args.dialect else []
     return kind + [f"--{name.replace('_', '-')}" for name in names if getattr(args, name) not in (None, [])]
@@ -75,7 +82,7 @@ def execute(args: argparse.Namespace) -> int:
         print_json({"site": site.name, "dialect": site.dialect, "file": str(path)})
     else:
         print(path)
-        say(f"site {site.name} is written down; next: windfall site test {site.name}")
+        say(f"site {site.name} is saved; next: windfall site test {site.name}")
     return 0
 
 
@@ -116,7 +123,7 @@ def _show(args: argparse.Namespace, path: Path, text: str, commands: str) -> Non
 
 
 def _submission(site: Any) -> str:
-    """Of this very pilot."""
+    """Return the commands that would submit a pilot to the site."""
     from tempfile import TemporaryDirectory
 
     from windfall.pilot import bundle
@@ -127,15 +134,15 @@ def _submission(site: Any) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """New, whole, the user's own: what it says is run under his name."""
+    """Write a new file, in one step, that only the user can read: its lines run under the user's account."""
     path.parent.mkdir(mode=0o700, exist_ok=True)
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         fresh.write_text(text, encoding="utf-8")
         fresh.chmod(0o600)
-        os.link(fresh, path)  # fails where there is one
+        os.link(fresh, path)  # fails if the file exists
     except FileExistsError:
-        raise BadInput(f"there is a site {path.stem} already: {path}", "edit that file, or: windfall site rm "
+        raise BadInput(f"site {path.stem} exists already: {path}", "edit that file, or: windfall site rm "
                        + path.stem) from None
     finally:
         fresh.unlink(missing_ok=True)

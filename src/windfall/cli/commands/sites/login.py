@@ -1,7 +1,7 @@
-"""`windfall site login NAME`: what the site asks for is asked here, and handed to whoever starts pilots there.
+"""`windfall site login NAME`: ask the user what the site asks for, and give the answers to the provisioner.
 
-That one keeps the connection, so that a code is asked for once.  Answers go through a socket only we can open; they
-are never in arguments, environment, files or logs.
+The provisioner, which starts pilots at the site, keeps the connection, so that the site asks for a code only once.
+Answers go through a socket that only this account can open, and never into arguments, environment, files or logs.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 def execute(args: argparse.Namespace, site: Any) -> int:
     from windfall.provision import control
 
-    said: list[str] = []
+    messages: list[str] = []
 
     def answer(line: dict[str, Any]) -> dict[str, Any] | None:
         if "ask" in line:
             return {"answers": _ask(line["ask"])}
-        said.append(str(line.get("says", "")))
+        messages.append(str(line.get("says", "")))
         return None
 
     control.call(add.folder().parent, {"do": "login", "site": site.name}, answer)
     if args.json:
-        print_json({"site": site.name, "ok": True, "says": " ".join(said)})
+        print_json({"site": site.name, "ok": True, "says": " ".join(messages)})
     else:
-        print("\n".join(said))
+        print("\n".join(messages))
     return 0
 
 
@@ -46,21 +46,22 @@ def can_ask() -> bool:
 
 
 async def here(question: Question) -> list[str]:
-    """For a connection of this process's own."""
+    """Ask the user what a connection of this process asks for."""
     asked = {"host": question.site, "text": question.text, "prompts": question.prompts}
     return await asyncio.to_thread(_ask, asked)
 
 
 def _ask(question: dict[str, Any]) -> list[str]:
-    """On the terminal itself, whatever stdin and stdout are."""
+    """Ask on the terminal itself, whatever stdin and stdout are."""
     try:
         say(f"{question['host']} asks" + (f": {question['text']}" if question["text"] else ":"))
-        return [_one(harmless(str(prompt)), bool(echo)) for prompt, echo in question["prompts"]]
+        return [_ask_one(harmless(str(prompt)), bool(echo)) for prompt, echo in question["prompts"]]
     except (KeyError, ValueError, TypeError):
-        raise WindfallError("the provisioner's question cannot be understood", "is it of another version?") from None
+        raise WindfallError("the provisioner asked an unreadable question",
+                            "it may have another version: restart it") from None
 
 
-def _one(prompt: str, echo: bool) -> str:
+def _ask_one(prompt: str, echo: bool) -> str:
     try:
         with open("/dev/tty") as answers, open("/dev/tty", "w") as questions:
             if not echo:

@@ -1,4 +1,4 @@
-"""`windfall pilot`: the same program as the zipapp, with the same options; and a way to get the zipapp."""
+"""`windfall pilot`: run a pilot, with the options of the zipapp; or write the zipapp to a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`windfall provision`: start and stop pilots at one's sites for a server that runs elsewhere."""
+"""`windfall provision`: start and stop pilots at the user's sites for a server that runs elsewhere."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ def execute(args: argparse.Namespace) -> int:
 
     file = chosen()
     if file is None:
-        raise BadInput("no server elsewhere is known here; the one of this home starts pilots itself",
-                       "'windfall login' names another, 'windfall serve' runs one here")
+        raise BadInput("you are not logged in to a server elsewhere; a server on this machine starts pilots itself",
+                       "'windfall login' logs in to one, 'windfall serve' runs one here")
     return int(provision(make_home(), load(file), args.landing))

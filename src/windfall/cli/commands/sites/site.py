@@ -1,7 +1,6 @@
-"""`windfall site add | ls | show | test | login | drain | undrain | share | unshare | rm`: where pilots can be started.
+"""`windfall site add | ls | show | test | login | drain | undrain | share | unshare | rm`: manage sites.
 
-What a site is stands in its file, `$WINDFALL_HOME/sites/NAME.toml`, which is the user's; what is going on there, the
-server knows.
+The user's file `$WINDFALL_HOME/sites/NAME.toml` defines a site; the server knows the state of its pilots.
 """
 
 from __future__ import annotations
@@ -30,38 +29,38 @@ EXAMPLES = """examples:
   windfall site rm big --now"""
 
 ACTIONS = {
-    "add": "write a site's file", "ls": "list them", "show": "one site, in full",
+    "add": "write a site's file", "ls": "list the sites", "show": "show one site in full",
     "test": "start a pilot there that runs a task, and say what fails",
-    "login": "answer what the site asks for, once",
-    "drain": "send nothing more there", "undrain": "use it again",
-    "share": "let users use it, too, as an admin", "unshare": "let them no more", "rm": "forget it",
+    "login": "answer what the site asks for at login",
+    "drain": "start no more pilots there", "undrain": "use it again",
+    "share": "let other users use it (admins only)", "unshare": "end that", "rm": "forget it",
 }
 
 
-HISTORY = 10  # lines of it that are shown
+HISTORY = 10  # lines of a site's history that are shown
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=tuple(ACTIONS), help="; ".join(f"{k}: {v}" for k, v in ACTIONS.items()))
-    parser.add_argument("name", nargs="?", metavar="NAME", help="of the site")
-    parser.add_argument("users", nargs="*", metavar="USER", help="share, unshare: with whom")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="name of the site")
+    parser.add_argument("users", nargs="*", metavar="USER", help="share, unshare: names of users")
     add.add_arguments(parser)
     more = parser.add_argument_group("test, drain, rm")
     more.add_argument("--timeout", metavar="TIME", help="test: give up when no pilot has started by then, as 10min")
-    more.add_argument("--now", action="store_const", const=True, help="drain, rm: stop the pilots that run there, too")
+    more.add_argument("--now", action="store_const", const=True, help="drain, rm: also stop the pilots that run there")
 
 
 def execute(args: argparse.Namespace) -> int:
     if (args.action == "ls") != (args.name is None):
         raise BadInput(f"'windfall site {args.action}' takes {'no' if args.action == 'ls' else 'the'} name of a site")
     if bool(args.users) != (args.action in ("share", "unshare")):
-        raise BadInput(f"{args.users[0]!r} means nothing to 'windfall site {args.action}'" if args.users else
+        raise BadInput(f"'windfall site {args.action}' takes one name; remove {args.users[0]!r}" if args.users else
                        f"'windfall site {args.action}' takes the names of users", "as in windfall site share big ann")
     if args.action != "add" and (wrong := add.given(args)):
-        raise BadInput(f"{wrong[0]} means nothing to 'windfall site {args.action}'", "it belongs to 'add'")
+        raise BadInput(f"{wrong[0]} does not go with 'windfall site {args.action}'", "it belongs to 'add'")
     for option, actions in (("timeout", ("test",)), ("now", ("drain", "rm"))):
         if getattr(args, option) is not None and args.action not in actions:
-            raise BadInput(f"--{option} means nothing to 'windfall site {args.action}'",
+            raise BadInput(f"--{option} does not go with 'windfall site {args.action}'",
                            f"it belongs to {' and '.join(actions)}")
     return {"add": add.execute, "ls": _list, "show": _show, "test": _test, "login": _login, "drain": _drain,
             "undrain": _undrain, "share": _share, "unshare": _share, "rm": _remove}[args.action](args)
@@ -79,18 +78,18 @@ def _login(args: argparse.Namespace) -> int:
     return sitelogin.execute(args, described(args.name))
 
 
-# --- what there is ------------------------------------------------------------------------------------------------
+# --- list and show ------------------------------------------------------------------------------------------------
 
 
 def known() -> dict[str, Any]:
-    """Sites by name as their files have them, or what is wrong with the file."""
+    """Return the sites by name, as their files define them; for a wrong file, the error."""
     from windfall.sites import site_file
 
     return dict(site_file.every(add.folder()))
 
 
 def described(name: str) -> Any:
-    """The site of that name; its file's mistakes are the user's to mend."""
+    """Return the site of that name; raise BadInput if its file is missing or wrong."""
     from windfall.model.suggest import nearest
     from windfall.sites import site_file
 
@@ -109,7 +108,7 @@ def _state(row: dict[str, Any], told: dict[str, Any]) -> str:
 
 
 def _rows(views: list[dict[str, Any]], files: dict[str, Any]) -> list[dict[str, Any]]:
-    """One per site of a file or of the server, with what its provisioner says."""
+    """Return a row for each site that has a file or that the server knows, with its provisioner's report."""
     from windfall.cli.commands.sites.test import status
     from windfall.sites.site_file import Site
 
@@ -140,8 +139,8 @@ def _list(args: argparse.Namespace) -> int:
               row.get("pilots", 0), row["state"], duration(row.get("wait"))] for row in rows)
     print_table(["site", "dialect", "where", "queued", "running", "pilots", "state", "waits"], cells, right=(3, 4, 5))
     for row in rows:
-        if said := row.get("error") or row.get("trouble"):
-            print(f"\n{row['site']}: {said}")
+        if trouble := row.get("error") or row.get("trouble"):
+            print(f"\n{row['site']}: {trouble}")
     return 0
 
 
@@ -152,7 +151,7 @@ def _show(args: argparse.Namespace) -> int:
         detail = dict(session.client.site(args.name)) if args.name in [view["site"] for view in views] else {}
         rows = [row for row in _rows(views, files) if row["site"] == args.name]
     if not rows:
-        described(args.name)  # says what is known instead
+        described(args.name)  # raises, with a hint
     row = {**rows[0], **detail, "file": str(add.folder() / f"{args.name}.toml") if rows[0]["file"] else ""}
     if args.json:
         print_json(row)
@@ -176,7 +175,7 @@ def _print(row: dict[str, Any], site: Any) -> None:
                   f"({plural(waits['pilots'], 'pilot')} so far)")
     if site is not None and hasattr(site, "reach"):
         print(f"  reach         {site.reach}")
-    print(f"  file          {row['file'] or 'none: pilots come by tickets only'}")
+    print(f"  file          {row['file'] or 'none: its pilots come by tickets only'}")
     for said in filter(None, (row.get("error"), row.get("trouble"))):
         print("  trouble       " + said.replace("\n", "\n" + " " * 14))
     for each in row.get("history", ())[-HISTORY:]:
@@ -184,7 +183,7 @@ def _print(row: dict[str, Any], site: Any) -> None:
 
 
 def _where(row: dict[str, Any]) -> str:
-    """A file that cannot be read does not say."""
+    """Return the site's host; "" if its file is wrong."""
     return "" if "error" in row else row["host"] or "here"
 
 
@@ -214,7 +213,7 @@ def _shape(shape: Any) -> str:
     return ", ".join(parts + ["whole node"] * shape.whole)
 
 
-# --- what is done about it ----------------------------------------------------------------------------------------
+# --- change ----------------------------------------------------------------------------------------
 
 
 def _drain(args: argparse.Namespace) -> int:
@@ -232,7 +231,7 @@ def _drain(args: argparse.Namespace) -> int:
 
 
 def _make_known(client: Client, name: str) -> None:
-    """A file that nobody has told the server of yet is a site all the same."""
+    """Tell the server of a site that has a file, if no provisioner has done so yet."""
     if name not in [site["site"] for site in client.sites()]:
         client.add_site(name, described(name).dialect)
 
@@ -249,7 +248,10 @@ def _undrain(args: argparse.Namespace) -> int:
 
 
 def _share(args: argparse.Namespace) -> int:
-    """Whatever they run there runs under the account that the site's file names: said before, not after."""
+    """Share the site, or stop sharing it.
+
+    Guests' tasks run under the account that the site's file names.  Its owner can read them, and the message says so.
+    """
     wanted = {"add" if args.action == "share" else "remove": args.users}
     with Session() as session:
         if (add.folder() / f"{args.name}.toml").is_file():
@@ -265,7 +267,7 @@ def _share(args: argparse.Namespace) -> int:
 
 
 def _remove(args: argparse.Namespace) -> int:
-    """The file goes last: as long as it is there, somebody can still stop what runs."""
+    """Forget the site.  Its file goes last: with it, a provisioner can still stop pilots."""
     path = add.folder() / f"{args.name}.toml"
     with Session() as session:
         found = path.is_file()
@@ -273,21 +275,21 @@ def _remove(args: argparse.Namespace) -> int:
             _empty(session.client, args.name)
         found = _forget(session.client, args.name) or found
         if not found:
-            described(args.name)  # says what is known instead
+            described(args.name)  # raises, with a hint
         left = _left_at(path)
         path.unlink(missing_ok=True)
-        _forget(session.client, args.name)  # who read the file a moment ago may have added it again
+        _forget(session.client, args.name)  # a provisioner that has just read the file may have added the site again
     if args.json:
         print_json({"site": args.name})
     else:
         print(f"site {args.name} is forgotten")
         if left:
-            say(f"logs, the pilot's file and what its pilots could not send home may be left there: {left}")
+            say(f"logs, the pilot's file and unsent results may be left there; to remove them: {left}")
     return 0
 
 
 def _left_at(path: Path) -> str:
-    """What removes it; "" where the file does not say."""
+    """Return the command that removes what pilots left at the site; "" if the file does not say where."""
     from windfall.sites import site_file
 
     try:
@@ -301,7 +303,7 @@ def _left_at(path: Path) -> str:
 
 
 def _forget(client: Client, name: str) -> bool:
-    """Did the server know it?"""
+    """Remove the site from the server.  Did the server know it?"""
     try:
         client.remove_site(name)
     except NotFound:
@@ -313,15 +315,15 @@ def _forget(client: Client, name: str) -> bool:
 
 
 def _empty(client: Client, name: str) -> None:
-    """Waits for as long as it takes; Ctrl-C leaves the site drained."""
+    """Stop the site's pilots and wait until none is left; Ctrl-C leaves the site drained."""
     try:
         view = client.drain_site(name, now=True)
     except NotFound:
         return
-    said = 0
+    reported = 0
     while left := max(view["open"], view["pilots"]):
-        if left != said:
+        if left != reported:
             say(f"{plural(left, 'pilot')} to stop (Ctrl-C leaves the site drained)")
-        said = left
+        reported = left
         time.sleep(0.5)
         view = client.site(name)

@@ -1,4 +1,4 @@
-"""`windfall site test`: the steps of a trial, each said as it happens.  Ctrl-C ends the job and removes all."""
+"""`windfall site test`: try a site, and print each step as it happens.  Ctrl-C ends the job and removes its files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from windfall.cli.connect import Session
 from windfall.cli.present.output import print_json, say
 from windfall.errors import BadInput, WindfallError
 
-WIDTH = 9
+WIDTH = 9  # of the name of a step
 
 
 def execute(args: argparse.Namespace, site: Any, file: str) -> int:
@@ -31,13 +31,13 @@ def execute(args: argparse.Namespace, site: Any, file: str) -> int:
 
     tell(Step("file", True, f"{file} can be read"))
     with Session() as session:
-        if lent(site.name):
-            passed, found = _asked(site.name, tell, patience)
+        if is_connected(site.name):
+            passed, found = _try_by_provisioner(site.name, tell, patience)
         else:
-            passed, found = asyncio.run(_tried(site, session.client, tell, patience))
+            passed, found = asyncio.run(_try_here(site, session.client, tell, patience))
     if passed and found:
         _write(Path(file), found)
-        tell(Step("file", True, f'reach = "{found}" is written down in {file}'))
+        tell(Step("file", True, f'reach = "{found}" is saved in {file}'))
     passed = passed and all(step.ok is not False for step in steps)
     if args.json:
         shown = [step._asdict() for step in steps if step.ok is not None]
@@ -47,26 +47,26 @@ def execute(args: argparse.Namespace, site: Any, file: str) -> int:
     return 0 if passed else 1
 
 
-def lent(name: str) -> bool:
-    """Has whoever starts pilots a connection to it?  Then that one is used: it may have cost a code."""
+def is_connected(name: str) -> bool:
+    """Has the provisioner a connection to the site?  The trial then uses it, as a new one may ask for a code again."""
     return any(line.get("connected") for line in status() if line.get("site") == name)
 
 
 def status() -> list[dict[str, Any]]:
-    """What the provisioner of this home says of each site; nothing where there is none."""
+    """Return what the provisioner of this home says about each site; [] if no provisioner runs."""
     from windfall.cli.commands.sites import add
     from windfall.provision import control
 
-    said: list[dict[str, Any]] = []
+    lines: list[dict[str, Any]] = []
     try:
-        control.call(add.folder().parent, {"do": "ls"}, lambda line: said.extend(line.get("sites", ())))
+        control.call(add.folder().parent, {"do": "ls"}, lambda line: lines.extend(line.get("sites", ())))
     except (WindfallError, OSError, ValueError):
         return []
-    return said
+    return lines
 
 
-def _asked(name: str, tell: Any, patience: float) -> tuple[bool, str]:
-    """By the provisioner.  It ends the trial when we hang up."""
+def _try_by_provisioner(name: str, tell: Any, patience: float) -> tuple[bool, str]:
+    """Let the provisioner try the site; it ends the trial when this process hangs up."""
     from windfall.cli.commands.sites import add
     from windfall.provision import control
     from windfall.provision.trial_pilot import Step
@@ -81,13 +81,13 @@ def _asked(name: str, tell: Any, patience: float) -> tuple[bool, str]:
     try:
         control.call(add.folder().parent, {"do": "test", "site": name, "timeout": patience}, answer)
     except KeyboardInterrupt:
-        say("what was begun is ended and removed by whoever starts pilots there")
+        say("the provisioner ends the trial and removes its files")
         raise
     return bool(result.get("passed")), str(result.get("found", ""))
 
 
-async def _tried(site: Any, client: Any, tell: Any, patience: float) -> tuple[bool, str]:
-    """SIGTERM and SIGHUP are as good as Ctrl-C: what was begun is ended."""
+async def _try_here(site: Any, client: Any, tell: Any, patience: float) -> tuple[bool, str]:
+    """Try the site from this process.  SIGTERM and SIGHUP end the trial as Ctrl-C does."""
     from windfall.cli.commands.sites import login
     from windfall.provision.trial import Trial
     from windfall.sites.channels.open import channel
@@ -113,7 +113,8 @@ def _write(path: Path, reach: str) -> None:
 
     text = changed(path.read_text(encoding="utf-8"), "reach", reach)
     if site_file.parse(text, str(path)).reach != reach:
-        raise BadInput(f"{path} has a shape of its own", f'write reach = "{reach}" into its [site] yourself')
+        raise BadInput(f"cannot add reach to {path}, for its layout is unusual",
+                       f'write reach = "{reach}" into its [site] yourself')
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     fresh.write_text(text, encoding="utf-8")
     fresh.chmod(path.stat().st_mode & 0o777)

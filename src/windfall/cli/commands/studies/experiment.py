@@ -1,6 +1,6 @@
-"""`windfall experiment`: one of the papers' studies, their numbers beside ours.
+"""`windfall experiment`: run one of the papers' studies, and print its numbers beside ours.
 
-Exit code 1: a number is outside the range that is asked of it.
+Exit code 1: a number of ours lies outside its required range.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EXAMPLES = """examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", metavar="ID", nargs="?", help="which study")
     parser.add_argument("--list", action="store_true", help="list the studies")
-    parser.add_argument("--seeds", metavar="N", type=int, help="how many seeds to take the mean of")
+    parser.add_argument("--seeds", metavar="N", type=int, help="number of seeds; the result is their mean")
     parser.add_argument("--seed", metavar="N", type=int, default=1, help="the first seed (1)")
     parser.add_argument("-o", dest="directory", metavar="DIR", type=Path, help="write tables and plots there")
 
@@ -36,7 +36,7 @@ def execute(args: argparse.Namespace) -> int:
     if args.id is None:
         raise BadInput("which experiment?", "'windfall experiment --list' lists them")
     if args.seeds is not None and not 1 <= args.seeds <= 100_000:
-        raise BadInput(f"{args.seeds} seeds are none, or too many", "from 1 to 100,000")
+        raise BadInput(f"--seeds must be from 1 to 100,000, not {args.seeds:,}")
     from windfall.sim.experiments import find
     from windfall.sim.experiments.base import Options
 
@@ -89,7 +89,7 @@ def _tell(found: Experiment, outcome: StudyResult) -> None:
         print(f"\n{note}")
     asked, missed = sum(cell.asked for cell in outcome.cells), _missed(outcome)
     if asked:
-        print(f"\n{asked - len(missed)} of {plural(asked, 'number')} that something is asked of hold")
+        print(f"\n{asked - len(missed)} of {plural(asked, 'number')} with a required range lie in it")
 
 
 def _row(cell: Cell) -> list[str]:
@@ -102,7 +102,7 @@ def _number(value: float | None) -> str:
 
 
 def _difference(cell: Cell) -> str:
-    """In percent of the paper's number; percentages themselves differ by points."""
+    """Return the difference in percent of the paper's number; the difference of two percentages in points."""
     if cell.paper is None:
         return ""
     off = cell.ours - cell.paper

@@ -1,4 +1,4 @@
-"""`windfall simulate --replay` and `--export`: a finished bag, exported through the public API, played again."""
+"""`windfall simulate --export` and `--replay`: export an ended bag through the public API, and simulate it again."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from windfall.model.units import plural
 if TYPE_CHECKING:
     from windfall.client.client import Client
     from windfall.sim.record import Record
-    from windfall.sim.whatif import EndedTask, Export, PilotStay
+    from windfall.sim.whatif import Export, Guest, Task
 
-MOST = 10_000_000  # tasks
+MOST = 10_000_000  # tasks that can be simulated
 
 
 def export(args: argparse.Namespace) -> int:
@@ -40,8 +40,8 @@ def replay(args: argparse.Namespace) -> int:
     found = whatif.load(file) if file.suffix == ".json" else _fetched(args.replay)
     places = scenario.load(args.sites, bags=False) if args.sites else None
     if args.provision and places is None:
-        raise BadInput("--provision decides how many pilots to have where, and these were there already",
-                       "say where: --sites FILE")
+        raise BadInput("--provision needs sites: without them, the replay has the bag's own pilots",
+                       "give sites with --sites FILE")
     seed = 1 if args.seed is None else args.seed
     records = {"as it was": whatif.as_it_was(found, seed)}
     if places is not None:
@@ -69,7 +69,7 @@ def _tell(found: Export, records: dict[str, Record], as_json: bool) -> None:
           f"{plural(len(found.pilots), 'pilot')}\n")
     print_table(["", "makespan", "queuing", "longest", "real time", "redundant", "speed-up", "succeeded"],
                 [_row("recorded", recorded), *(_row(name, run) for name, run in runs.items())], right=range(1, 8))
-    print(f"\nplayed again as it was, it takes {abs(off):.1%} {'longer' if off > 0 else 'less'} than it did")
+    print(f"\nthe replay as it was takes {abs(off):.1%} {'longer' if off > 0 else 'less'} than the bag did")
 
 
 def _row(name: str, found: dict[str, Any]) -> list[Any]:
@@ -102,7 +102,7 @@ def fetch(client: Client, bag: int) -> Export:
     tasks = [_task(row, submitted) for row in client.results(bag)]
     ran = [task for task in tasks if task.host]
     if not ran:
-        raise BadInput(f"nothing of bag {bag} ran: there is nothing to play again")
+        raise BadInput(f"no task of bag {bag} ran: there is nothing to replay")
     end = max(task.start + task.wall for task in ran)
     found = whatif.Export(whatif.FORMAT, bag, client.spec(bag), statistics["wall_clock"], statistics, tasks,
                           _guests(client, ran, submitted, end))
@@ -110,35 +110,37 @@ def fetch(client: Client, bag: int) -> Export:
     return found
 
 
-def _task(row: dict[str, Any], submitted: int) -> EndedTask:
-    from windfall.sim.whatif import EndedTask
+def _task(row: dict[str, Any], submitted: int) -> Task:
+    from windfall.sim.whatif import Task
 
     start = (row.get("started") or row.get("granted") or submitted) - submitted
-    return EndedTask(row["target"], row["state"], row.get("site") or "", row.get("host") or "", max(0, start),
+    return Task(row["target"], row["state"], row.get("site") or "", row.get("host") or "", max(0, start),
                 row.get("wall") or 0)
 
 
-def _guests(client: Client, ran: list[EndedTask], submitted: int, end: int) -> list[PilotStay]:
-    """Pilots of the hosts on which something ran, while it ran; where the server has forgotten them, what the tasks
-    themselves say: as many cores as tasks ran at once."""
-    from windfall.sim.whatif import PilotStay
+def _guests(client: Client, ran: list[Task], submitted: int, end: int) -> list[Guest]:
+    """Return the pilots of the hosts on which tasks ran, while they ran.
+
+    A host whose pilots the server has forgotten gets one pilot, with as many cores as tasks ran there at once.
+    """
+    from windfall.sim.whatif import Guest
 
     hosts = dict.fromkeys((task.site, task.host) for task in ran)
     found = []
     for pilot in client.pilots():
         came, left = pilot["enrolled"] - submitted, pilot["ended"] and pilot["ended"] - submitted
         if (pilot["site"], pilot["host"]) in hosts and came < end and (not left or left > 0):
-            found.append(PilotStay(pilot["site"], pilot["host"], pilot["cores"], pilot["memory"], max(0, came),
+            found.append(Guest(pilot["site"], pilot["host"], pilot["cores"], pilot["memory"], max(0, came),
                                left if left and left < end else None))
     known = {(guest.site, guest.host) for guest in found}
     for site, host in hosts:
         if (site, host) not in known:
             own = [task for task in ran if (task.site, task.host) == (site, host)]
-            found.append(PilotStay(site, host, _at_once(own), 0, min(task.start for task in own), None))
+            found.append(Guest(site, host, _at_once(own), 0, min(task.start for task in own), None))
     return found
 
 
-def _at_once(tasks: list[EndedTask]) -> int:
+def _at_once(tasks: list[Task]) -> int:
     changes = sorted([(task.start, 1) for task in tasks] + [(task.start + max(1, task.wall), -1) for task in tasks])
     level = most = 0
     for _, change in changes:

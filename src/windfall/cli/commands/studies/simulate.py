@@ -1,7 +1,7 @@
-"""`windfall simulate`: what would happen, in virtual time.
+"""`windfall simulate`: play a scenario, an ended bag or a log of jobs in virtual time.
 
-A scenario (TOML) is played by the same core that serves live.  A finished bag (`--replay`) is played again, as it was
-or otherwise.  A log of jobs (`--swf`) goes through a model of a batch queue, and its waits are told.
+The core that serves live users also decides for a scenario (TOML), and for an ended bag (`--replay`), as it was or with
+changes.  A log of jobs (`--swf`) goes through a model of a batch queue, and the command prints the waits.
 """
 
 from __future__ import annotations
@@ -30,25 +30,30 @@ REDRAW = 0.2  # seconds
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("scenario", metavar="SCENARIO", nargs="?", type=Path, help="a scenario file (TOML)")
-    parser.add_argument("--seed", metavar="N", type=int, help="the first seed (what the scenario says, or 1)")
-    parser.add_argument("--seeds", metavar="N", type=int, default=1, help="play it with so many seeds, one by one")
+    parser.add_argument("--seed", metavar="N", type=int, help="the first seed (default: the scenario's, or 1)")
+    parser.add_argument("--seeds", metavar="N", type=int, default=1, help="play it with N seeds, one after the other")
     parser.add_argument("-o", dest="directory", metavar="DIR", type=Path,
-                        help="write what happened there: tables, a Gantt chart, plots")
-    parser.add_argument("--replay", metavar="BAG", help="play a finished bag, or the .json that --export made, again")
-    parser.add_argument("--select", metavar="POLICY", help="with --replay: what if this had chosen the tasks?")
-    parser.add_argument("--sites", metavar="FILE", type=Path, help="with --replay: what if it had run there (TOML)?")
-    parser.add_argument("--provision", metavar="POLICY", help="with --sites: what if this had asked for pilots?")
-    parser.add_argument("--export", metavar="BAG", help="what --replay needs of a finished bag, as JSON (-o FILE)")
+                        help="write tables, a Gantt chart and plots to DIR")
+    parser.add_argument("--replay", metavar="BAG", help="play an ended bag again, or the .json of an --export")
+    parser.add_argument("--select", metavar="POLICY", help="with --replay: what if this policy had chosen the tasks?")
+    parser.add_argument("--sites", metavar="FILE", type=Path,
+                        help="with --replay: what if the bag had run at these sites (TOML)?")
+    parser.add_argument("--provision", metavar="POLICY",
+                        help="with --sites: what if this policy had started the pilots?")
+    parser.add_argument("--export", metavar="BAG", help="write what --replay needs of an ended bag, as JSON (-o FILE)")
     parser.add_argument("--swf", metavar="FILE", type=Path, help="a log of jobs in Standard Workload Format, or .gz")
-    parser.add_argument("--procs", metavar="N", type=int, help="processors of the machine (what the log's header says)")
-    parser.add_argument("--discipline", choices=("easy", "fcfs"), default="easy", help="of its batch queue")
+    parser.add_argument("--procs", metavar="N", type=int,
+                        help="processors of the machine (default: by the log's header)")
+    parser.add_argument("--discipline", choices=("easy", "fcfs"), default="easy",
+                        help="discipline of its batch queue (default: easy)")
 
 
 def execute(args: argparse.Namespace) -> int:
     ways = {"scenario": _scenario, "swf": _log, "replay": _replay, "export": _export}
     named = [name for name in ways if getattr(args, name) is not None]
     if len(named) != 1:
-        raise BadInput("simulate what?", "windfall simulate SCENARIO, or one of --replay, --export and --swf")
+        raise BadInput("there is not one thing to simulate",
+                       "windfall simulate SCENARIO, or one of --replay, --export and --swf")
     for option, needs in (("select", "replay"), ("sites", "replay"), ("provision", "replay"), ("procs", "swf")):
         if getattr(args, option) is not None and needs not in named:
             raise BadInput(f"--{option} goes with --{needs}")
@@ -80,9 +85,9 @@ def _scenario(args: argparse.Namespace) -> int:
     from windfall.sim import scenario
 
     if not 1 <= args.seeds <= MAX_SEEDS:
-        raise BadInput(f"{args.seeds} seeds are none, or too many", f"from 1 to {MAX_SEEDS:,}")
+        raise BadInput(f"--seeds must be from 1 to {MAX_SEEDS:,}, not {args.seeds:,}")
     if args.seed is not None and not 0 <= args.seed < 1 << 62:
-        raise BadInput(f"{args.seed} is not a seed", "0 or more")
+        raise BadInput(f"--seed must be from 0 to 2^62 - 1, not {args.seed}")
     found = scenario.load(args.scenario)
     first = found.seed if args.seed is None else args.seed
     if not args.json:
@@ -93,7 +98,7 @@ def _scenario(args: argparse.Namespace) -> int:
     else:
         _tell(runs)
         if args.directory is not None:
-            print(f"\nwhat happened is in {args.directory}")
+            print(f"\ntables and plots are in {args.directory}")
     return 0 if all(run["finished"] for run in runs) else 1
 
 
@@ -113,7 +118,7 @@ def _play(found: Scenario, seed: int, args: argparse.Namespace) -> dict[str, Any
 
 
 class _Bar:
-    """How far it is: on a terminal, now and then."""
+    """Shows on a terminal how far a run is."""
 
     def __init__(self, name: str, tasks: int, quiet: bool) -> None:
         self.name, self.tasks = name, tasks
@@ -172,7 +177,7 @@ def _log(args: argparse.Namespace) -> int:
 
     procs = args.procs if args.procs is not None else swf.processors(args.swf)
     if procs is None:
-        raise BadInput(f"{args.swf} does not say how many processors its machine has", "say it: --procs N")
+        raise BadInput(f"{args.swf} does not say how many processors its machine has", "give the number with --procs N")
     found = replay(swf.read(args.swf), procs, args.discipline)
     answer = {
         "jobs": found.jobs, "mean_wait": found.mean_wait, "mean_bounded_slowdown": found.mean_bounded_slowdown,

@@ -1,4 +1,4 @@
-"""`windfall compile`: is an application right, and what does it need?  Nothing runs, and no server is asked."""
+"""`windfall compile`: check an application and show what it needs.  Run nothing, and ask no server."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def execute(args: argparse.Namespace) -> int:
         return 0
     _tell(found)
     for doubt in found["doubts"]:
-        say(f"in doubt: {doubt}")
+        say(f"warning: {doubt}")
     return 0
 
 
@@ -65,7 +65,7 @@ def _seconds(recorded: dict[str, Any]) -> str:
 
 
 def _bytes(size: int | None) -> str:
-    """Types of the user's own have a size only where it is declared."""
+    """Format a size; the size of a user's own type is unknown unless it is declared."""
     if size is None:
         return "?"
     from windfall.model.units import format_size

@@ -1,4 +1,4 @@
-"""`windfall component add | ls | show | rm`: the user's catalogue of components, in `$WINDFALL_HOME/components`."""
+"""`windfall component add | ls | show | rm`: manage the catalogue of components in `$WINDFALL_HOME/components`."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ EXAMPLES = """examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=("add", "ls", "show", "rm"),
-                        help="add: all components of files; ls: list them; show: one, as it was added; rm: remove one")
+                        help="add: take in the components of files; ls: list them; show: print one; rm: remove one")
     parser.add_argument("names", metavar="FILE|NAME", nargs="*", help="add: files; show, rm: NAME, or NAME@VERSION")
 
 
 def execute(args: argparse.Namespace) -> int:
     if bool(args.names) != (args.action != "ls"):
-        takes = {"add": "files", "ls": "nothing more"}.get(args.action, "a component's name")
+        takes = {"add": "files", "ls": "no name"}.get(args.action, "the name of a component")
         raise BadInput(f"'windfall component {args.action}' takes {takes}")
     return {"add": _add, "ls": _list, "show": _show, "rm": _remove}[args.action](args)
 
@@ -57,15 +57,15 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _entry(known: Catalogue, name: str) -> Entry:
-    """One that is damaged is listed as such."""
+    """Return the entry of a component; the description of a damaged one says so."""
     from windfall.workflow.components.catalogue import Entry
     from windfall.workflow.components.files import Component
 
     try:
         return known.entry(name)
     except BadInput as error:
-        said = f"{error.message}; 'windfall component rm {name}', and add it again"
-        return Entry(Component(name, "damaged", description=said), known.versions(name)[-1])
+        text = f"{error.message}; 'windfall component rm {name}', then add it again"
+        return Entry(Component(name, "damaged", description=text), known.versions(name)[-1])
 
 
 def _row(entry: Entry) -> list[str]:
@@ -90,7 +90,7 @@ def _as_json(entry: Entry) -> dict[str, Any]:
 def _named(text: str) -> tuple[str, int | None]:
     name, at, version = text.partition("@")
     if at and not (version.isdecimal() and len(version) < 10):
-        raise BadInput(f"'{text}' names no version", "as in MatrixProduct@2")
+        raise BadInput(f"'{text}' is not NAME or NAME@VERSION", "as in MatrixProduct@2")
     return name, int(version) if at else None
 
 

@@ -1,4 +1,4 @@
-"""`windfall graph`: an application as a picture."""
+"""`windfall graph`: draw an application."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ EXAMPLES = """examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     application.add_arguments(parser)
     parser.add_argument("-o", dest="file", metavar="FILE", type=Path,
-                        help="write it there: .dot, .svg or .png (without: DOT, to the screen)")
+                        help="write the picture there: .dot, .svg or .png (default: print DOT)")
 
 
 def execute(args: argparse.Namespace) -> int:
     kind = args.file.suffix.lower() if args.file else ".dot"
     if kind not in (".dot", ".svg", ".png"):
-        raise BadInput(f"'{args.file}' is no name for a picture", "it ends with .dot, .svg or .png")
+        raise BadInput(f"-o {args.file}: the name does not end with .dot, .svg or .png",
+                       "the ending chooses the format")
     program = application.compiled(args)
     from windfall.workflow.graphs import sheet
     from windfall.workflow.graphs.picture import dot, picture, workflow_picture
