@@ -83,7 +83,7 @@ def param_export_Pair(value, path):
 
 
 @COMPILED
-def test_one_thing_goes_through_every_language(windfall: CommandLine) -> None:
+def test_value_passes_through_components_in_every_language(windfall: CommandLine) -> None:
     text = application(
         'compute First(p, 3, 0.5, "a,b \\"c\\" {d}"); compute Second(q, p); compute Third(r, q); compute Fourth(n, r);'
         "compute Fifth(text, n, r);",
@@ -140,7 +140,7 @@ def test_a_whole_collection_is_written_and_its_members_picked(windfall: CommandL
     assert int(result(windfall, "s")) == 1 + 2 * 4 + 3 * 9
 
 
-def test_what_is_written_again_and_again_is_read_as_it_was_then(windfall: CommandLine) -> None:
+def test_reader_gets_the_value_of_its_own_iteration(windfall: CommandLine) -> None:
     """And the first of them begins with nothing."""
     text = application(
         "seq (i := 1; 4) do compute Add(log, i); compute Copy(seen[i], log); enddo",
@@ -161,7 +161,7 @@ def test_the_implementation_that_fits_the_host_runs(windfall: CommandLine) -> No
 
 
 @COMPILED
-def test_of_those_that_can_the_highest_rank_runs(windfall: CommandLine) -> None:
+def test_runnable_implementation_with_the_highest_rank_runs(windfall: CommandLine) -> None:
     """One that cannot be compiled, or not here, does not stand in the way of others."""
     text = application(
         "compute Who(name);",
@@ -183,7 +183,7 @@ def test_of_those_that_can_the_highest_rank_runs(windfall: CommandLine) -> None:
     ("SHELL", "echo $(($(cat $all/1) + 5)) > $all/1; echo 70 > $all/7"),
     ("PYTHON", "all[1] += 5; all[7] = 70"),
 ])  # fmt: skip
-def test_a_collection_is_changed(windfall: CommandLine, lang: str, source: str) -> None:
+def test_inout_collection_keeps_members_that_are_not_changed(windfall: CommandLine, lang: str, source: str) -> None:
     """What is not touched is kept."""
     windfall.write("one.txt", "1")
     windfall.write("two.txt", "2")
@@ -194,7 +194,7 @@ def test_a_collection_is_changed(windfall: CommandLine, lang: str, source: str) 
     assert int(result(windfall, "s")) == 1 * (1 + 5) + 2 * 2 + 7 * 70
 
 
-def test_where_none_fits_it_says_why(windfall: CommandLine) -> None:
+def test_log_says_why_no_implementation_fits(windfall: CommandLine) -> None:
     who = component("Who", "out string name", "SHELL", "x", "", 'platform="vms-vax"')
     text = application("compute Who(name);", who)
     done = run(windfall, text, code=1)
@@ -213,19 +213,19 @@ def test_a_branch_that_fails_takes_only_what_depends_on_it(windfall: CommandLine
 
 
 @COMPILED
-def test_a_source_that_does_not_compile_is_told(windfall: CommandLine) -> None:
+def test_log_shows_why_a_source_does_not_compile(windfall: CommandLine) -> None:
     text = application("compute Bad(a);", component("Bad", "out integer a", "CXX", "a = no_such_thing;"))
     done = run(windfall, text, code=1)
     assert done["cancelled"] == 1 and "no_such_thing" in windfall("logs", done["bag"], 1, "--err").stdout
 
 
-def test_files_of_a_collection_are_named_by_their_indices(windfall: CommandLine) -> None:
+def test_collection_file_that_is_not_named_by_an_index_fails_the_task(windfall: CommandLine) -> None:
     text = application("compute Split(x);", component("Split", "out integer* parts", "SHELL", "echo 1 > $parts/one"))
     done = run(windfall, text, code=1)
     assert "'one' is not" in windfall("logs", done["bag"], 0, "--err").stdout
 
 
-def test_a_collection_is_read_as_it_is_then_and_a_text_may_be_empty(windfall: CommandLine) -> None:
+def test_collection_is_read_with_its_changes_and_text_may_be_empty(windfall: CommandLine) -> None:
     text = application(
         'compute Split(s); compute Add(s[1], 100); compute All(r, s); compute Say(t, ""); compute SayPy(u, "");',
         component("Split", "out integer* s", "SHELL", "for k in 1 2 3; do echo $k > $s/$k; done"),
@@ -242,21 +242,21 @@ def test_a_collection_is_read_as_it_is_then_and_a_text_may_be_empty(windfall: Co
     ("cat {t} >{o}", "writes to what is no parameter"), ("cat 'x", "No closing quotation"), (" ", "names no program"),
     ("cat {x}", "uses {x}, which is no parameter"),
 ])  # fmt: skip
-def test_a_command_that_cannot_be_is_told_before_it_runs(windfall: CommandLine, command: str, said: str) -> None:
+def test_wrong_command_of_a_component_is_refused_before_it_runs(windfall: CommandLine, command: str, said: str) -> None:
     windfall.write("app.query", application('compute Run(o, "t");', component(
         "Run", "out string o, in string t", "EXECUTABLE", command)))
     done = windfall("run", "app.query")
     assert done.returncode == 2 and said in done.stderr and "app.query:1: " in done.stderr, done.stderr
 
 
-def test_what_would_run_is_shown(windfall: CommandLine) -> None:
+def test_dry_run_shows_the_command_of_a_component(windfall: CommandLine) -> None:
     windfall.write("app.query", application("compute Make(x, 7);", component(
         "Make", "out integer x, in integer n", "SHELL", "echo $n > $x")))
     done = windfall("run", "app.query", "--dry-run")
     assert done.returncode == 0 and "/bin/sh .component/run.sh '' 7" in done.stdout, done.stdout
 
 
-def test_data_from_outside(windfall: CommandLine) -> None:
+def test_parameters_take_data_from_files_and_values_from_options(windfall: CommandLine) -> None:
     windfall.write("one.txt", "1")
     windfall.write("two.txt", "2")
     sums = component("Sum", "out integer total, in integer* all, in real f", "PYTHON", f"{SUM}; total = int(total * f)")
@@ -274,7 +274,7 @@ def test_data_from_outside(windfall: CommandLine) -> None:
         assert done.returncode == 2 and said in done.stderr, done.stderr
 
 
-def test_mistakes_are_told_before_anything_runs(windfall: CommandLine) -> None:
+def test_mistakes_in_an_application_are_refused_before_anything_runs(windfall: CommandLine) -> None:
     make = component("Make", "out integer x", "SHELL", "echo 1 > $x")
     use = component("Use", "out integer y, in integer x", "SHELL", "echo $x > $y")
     abstract = '<component type="abstract" name="None"><param name="x" type="integer" mode="out"/></component>'
@@ -308,7 +308,7 @@ def rerun(windfall: CommandLine, text: str, code: int = 0) -> tuple[int, dict]:
     return done["tasks"], done
 
 
-def test_only_what_failed_or_changed_runs_again(windfall: CommandLine) -> None:
+def test_rerun_runs_only_tasks_that_failed_or_changed(windfall: CommandLine) -> None:
     broken = chain("[ $i -ne 2 ]; echo $i > $a")
     assert run(windfall, broken, "--name", "again", code=1)["succeeded"] == 4
     ran, _ = rerun(windfall, broken, code=1)
@@ -324,7 +324,7 @@ def test_only_what_failed_or_changed_runs_again(windfall: CommandLine) -> None:
     assert ran == 0 and done["files"] == 1 and result(windfall, "s") == "9"  # as it was two runs ago
 
 
-def test_on_a_machine_where_nothing_runs(alone: CommandLine) -> None:
+def test_application_runs_without_a_server(alone: CommandLine) -> None:
     text = application("compute Make(x, 5);", component("Make", "out integer x, in integer n", "SHELL", "echo $n > $x"))
     assert json.dumps(run(alone, text)["succeeded"]) == "1" and result(alone, "x") == "5\n"
 
@@ -347,7 +347,7 @@ def joined(some: dict[int, list], one: list) -> list:
 
 
 @pytest.mark.parametrize("size", [streaming.PART, 1])
-def test_functions_as_components(windfall: CommandLine, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+def test_python_functions_run_as_components(windfall: CommandLine, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     """As one bag, and part by part."""
     monkeypatch.setattr(streaming, "PART", size)
     part, two, end = map(compose.data, ("part", "two", "end"))
@@ -362,7 +362,7 @@ def test_functions_as_components(windfall: CommandLine, monkeypatch: pytest.Monk
     assert json.loads(result(windfall, "end")) == [["x", 0.0], ["x", 0.5], ["x", 1.0], ["x", 0.5]]
 
 
-def test_the_example_in_python(windfall: CommandLine) -> None:
+def test_python_example_of_the_how_to_runs(windfall: CommandLine) -> None:
     example = Path(__file__).resolve().parents[2] / "examples" / "halves.py"
     page = (example.parents[1] / "docs" / "howto" / "workflows.md").read_text()
     assert example.read_text().split('"""\n\n', 1)[1] in page

@@ -18,7 +18,7 @@ from windfall.errors import BadInput, WindfallError
 
 
 @pytest.mark.parametrize("name", ["a.tar", "a.tar.gz", "a.zip"])
-def test_outputs_in_one_archive(windfall, name):
+def test_results_are_written_into_one_archive(windfall, name):
     run = ("run", "echo {x} > out; chmod 755 out", "-s", "x=1..3", "--output", "out", "--name", "arc", "-o", "h")
     assert windfall(*run).returncode == 0
     assert windfall("results", "arc", "--archive", name).stdout == f"3 files in {name}\n"
@@ -34,7 +34,7 @@ def test_outputs_in_one_archive(windfall, name):
     assert not [each for each in os.listdir(windfall.folder) if each.endswith(".part")]
 
 
-def test_where_nothing_can_be_written(windfall):
+def test_unwritable_directory_does_not_hide_the_summary(windfall):
     """The run is summed up all the same."""
     windfall.write("file", "")
     run = ("run", "echo {x} > out", "-s", "x=1..2", "--output", "out", "--name", "w", "-o", "file/below")
@@ -81,7 +81,7 @@ def test_a_failed_tasks_directory_comes_here_and_is_run_again(windfall):
     assert windfall("retry", "kept", "--here").returncode == 2
 
 
-def test_here_without_anything_kept(windfall):
+def test_retry_here_works_without_a_kept_directory(windfall):
     windfall.write("x.txt", "1\n")
     run = ("run", "cat x.txt; exit {x}", "-s", "x=4,0", "--input", "x.txt", "--retries", "0", "--name", "plain")
     assert windfall(*run).returncode == 1
@@ -186,13 +186,13 @@ def test_a_kept_directory_does_not_mix_with_what_is_there(tmp_path):
         archive.unpack(None, "", 0, tmp_path)
 
 
-def test_too_many(tmp_path, monkeypatch):
+def test_archive_with_too_many_files_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(archive, "MAX_FILES", 2)
     with pytest.raises(WindfallError, match="too large"):
         archive.extract(packed(file("a"), file("b"), file("c")), tmp_path)
 
 
-def test_a_template_says_where_files_land(windfall):
+def test_template_decides_where_files_land(windfall):
     run = ("run", "echo {x}{y} > o.txt", "-s", "x=1..2", "-s", "y=a,b", "--output", "o.txt", "--name", "placed")
     done = windfall(*run, "--files", "{nobody}/{path}")
     assert (done.returncode, "no parameter 'nobody'" in done.stderr) == (2, True)

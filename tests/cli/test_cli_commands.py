@@ -73,7 +73,7 @@ def test_run_in_json(windfall, bad):
     assert done.stderr == ""
 
 
-def test_run_of_a_command(windfall):
+def test_run_sweeps_a_command_given_as_text(windfall):
     done = windfall("run", "echo {x}-{y} > {o}", "-s", "x=1..2", "--sweep", "y=a,b c", "-s", "o=f-{x}-{y}",
                     "--output", "{o}", "--name", "n")
     assert done.returncode == 0, done.stderr
@@ -164,7 +164,7 @@ def test_bad_input_is_exit_2_and_a_sentence(windfall, server, arguments):
         assert client.bags() == before
 
 
-def test_errors_in_json_too(windfall):
+def test_errors_come_in_json_on_request(windfall):
     assert windfall.json("run", "p {x}", code=2)["error"]["code"] == "bad-input"
 
 
@@ -181,14 +181,14 @@ def test_refusals_are_exit_3(windfall, server, tmp_path):
     assert windfall("ls", WINDFALL_SERVER_FILE=str(tmp_path / "nix.json")).returncode == 3
 
 
-def test_a_traceback_only_when_asked_for(windfall):
+def test_traceback_appears_when_windfall_debug_is_set(windfall):
     assert "Traceback" in windfall("run", "p {x}", WINDFALL_DEBUG="1").stderr
 
 
 # --- looking and acting -------------------------------------------------------------------------------------
 
 
-def test_looking_at_a_bag(windfall, bad):
+def test_ls_show_explain_and_wait_describe_a_failed_bag(windfall, bad):
     bag = windfall.json("run", bad, code=1)["bag"]
     table = windfall("ls", "-n", "1").stdout.splitlines()
     assert table[0].split()[:4] == ["bag", "name", "state", "tasks"]
@@ -220,7 +220,7 @@ def test_a_failed_task_is_retried_and_succeeds(windfall):
 def test_submit_pause_explain_unpause_cancel_wait(windfall):
     done = windfall("submit", "sleep {x}", "-s", "x=60,61,62,63,64,65", "--name", "sleepy")
     bag = int(done.stdout)
-    assert "nothing runs" not in done.stderr  # there is a server
+    assert "no server is running" not in done.stderr  # there is a server
     until(lambda: windfall.json("show", bag)["counts"]["active"])
     assert f"bag {bag}: paused" in windfall("pause", "sleepy").stdout
     until(lambda: "paused" in windfall("explain", bag, 5).stdout)
@@ -234,14 +234,14 @@ def test_submit_pause_explain_unpause_cancel_wait(windfall):
     assert ended["elapsed"] == (now["ended"] - now["submitted"]) / 1000  # the bag's time, not this command's
 
 
-def test_what_cannot_run_anywhere_is_explained(windfall):
+def test_explain_names_the_clause_that_no_pilot_meets(windfall):
     bag = int(windfall("submit", "true", "--cores", "10000").stdout)
     said = windfall("explain", bag).stdout
     assert "NO" in said and "cores" in said and "local" in said
     assert windfall.json("cancel", bag)["count"] == 1
 
 
-def test_results(windfall, bad):
+def test_results_come_as_table_csv_json_lines_and_files(windfall, bad):
     bag = windfall.json("run", bad, code=1)["bag"]
     table = windfall("results", bag).stdout.splitlines()
     assert table[0].split()[:5] == ["task", "x", "bad", "state", "exit"]
@@ -257,7 +257,7 @@ def test_results(windfall, bad):
     assert "5 files in again" in windfall("results", bag, "-o", "again").stdout
 
 
-def test_logs_are_bytes(windfall):
+def test_logs_print_every_byte_unchanged(windfall):
     bag = windfall.json("run", "printf '\\377out'; printf err >&2")["bag"]
     done = windfall("logs", bag, text=False)
     assert (done.stdout, done.stderr) == (b"\xffout", b"err")
@@ -292,7 +292,7 @@ def test_logs_of_all_tasks_of_a_bag(windfall):
     assert windfall("logs", bag, "-f").stdout == ""  # it has ended
 
 
-def test_logs_of_a_bag_that_nobody_runs(alone):
+def test_logs_refuse_to_follow_a_bag_without_a_server(alone):
     assert alone("submit", "true").returncode == 0
     done = alone("logs", "1", "-f")
     assert done.returncode == 2 and "windfall wait 1" in done.stderr
@@ -319,7 +319,7 @@ def test_lines_of_several_tasks_do_not_mix(capsysbinary):
     assert lines[:3] == [b"8: x", b"7: ab", b"8: y"] and [line[:4] for line in lines[3:]] == [b"9: z", b"9: !", b""]
 
 
-def test_interrupted_it_goes_on_without_us(windfall):
+def test_bag_goes_on_after_its_run_is_interrupted(windfall):
     process = windfall.start("run", "sleep 60", "--name", "long")
     until(lambda: (bags := windfall.json("ls")) and bags[0]["name"] == "long" and bags[0]["counts"]["active"])
     process.send_signal(signal.SIGINT)
@@ -335,7 +335,7 @@ def test_interrupted_it_goes_on_without_us(windfall):
 # --- tokens -------------------------------------------------------------------------------------------------
 
 
-def test_tokens(windfall, server, tmp_path):
+def test_token_opens_the_server_until_it_is_revoked(windfall, server, tmp_path):
     made = windfall.json("token", "add", "--days", "1")
     assert made["token"] not in windfall("token", "ls").stdout and made["id"] in windfall("token", "ls").stdout
     other = tmp_path / "other.json"
@@ -387,7 +387,7 @@ def windfall_pilots(line):
 # --- terminals and pipes ------------------------------------------------------------------------------------
 
 
-def test_a_pipe_that_closes(windfall):
+def test_closed_pipe_ends_a_command_quietly(windfall):
     bag = windfall.json("run", "true {x}", "--sweep", "x=1..300")["bag"]
     done = subprocess.run(
         f"{sys.executable} -m windfall results {bag} | head -1", shell=True, capture_output=True, text=True,
@@ -397,7 +397,7 @@ def test_a_pipe_that_closes(windfall):
     assert done.stderr == ""
 
 
-def test_a_bar_on_a_terminal(windfall, good):
+def test_terminal_shows_a_progress_bar(windfall, good):
     parent, child = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "windfall", "run", good], stderr=child, stdout=child, cwd=windfall.folder,
@@ -428,7 +428,7 @@ def test_every_command_has_help_and_json(command, capsys):
     assert "--json" in text
 
 
-def test_help_and_version(capsys):
+def test_help_lists_all_commands_and_version_is_printed(capsys):
     assert main([]) == main(["--help"]) == 0
     text = capsys.readouterr().out
     assert all(f"  {name} " in text for name in COMMANDS)
@@ -436,7 +436,7 @@ def test_help_and_version(capsys):
     assert capsys.readouterr().out == "windfall 0.1.0\n"
 
 
-def test_task_numbers():
+def test_task_numbers_are_read_from_numbers_and_ranges():
     assert task_numbers([]) is None
     assert task_numbers(["3", "5..7"]) == [3, 5, 6, 7]
     for wrong in ("x", "-1", "1..", "..2", "1..99999999999", "1.5"):

@@ -55,7 +55,7 @@ def test_files_go_from_node_to_node(dag: CommandLine) -> None:
     assert all(rows[b]["started"] >= rows[a]["ended"] for a, b in ("AB", "AC", "BD", "CD"))
 
 
-def test_a_node_is_what_ran_last_in_it(dag: CommandLine) -> None:
+def test_node_ends_with_the_exit_code_of_its_last_part(dag: CommandLine) -> None:
     """DAGMan's table: PRE, job and POST, each absent, well or failing; whoever depends on the node waits for that."""
     script(dag, "good.sh", "exit 0")
     script(dag, "bad.sh", "exit 4")
@@ -76,7 +76,7 @@ def test_a_node_is_what_ran_last_in_it(dag: CommandLine) -> None:
         name: "cancelled" if code else "succeeded" for name, code in expected.items()}
 
 
-def test_scripts_are_told(dag: CommandLine) -> None:
+def test_scripts_get_the_values_of_dagman_macros(dag: CommandLine) -> None:
     script(dag, "pre.sh", 'echo "$@" > told.txt; [ "$1" != skipped ] || exit 9')
     script(dag, "post.sh", 'echo "$@" >> told.txt')
     dag.write("told.sub", SH + "transfer_output_files = told.txt\n")
@@ -90,13 +90,13 @@ def test_scripts_are_told(dag: CommandLine) -> None:
     assert read(dag, "told.txt") == "A 2 x=$JOB\n-9 0 A\n" and read(dag, "skipped.out") == ""
 
 
-def test_a_deferred_script(dag: CommandLine) -> None:
+def test_deferred_script_runs_again_later(dag: CommandLine) -> None:
     script(dag, "later.sh", "[ -e once ] || { touch once; exit 5; }; cat once")
     dag.write("later.dag", job("A", "ls once") + "SCRIPT DEFER 5 0 PRE A later.sh\n")
     assert dag.json("run", "later.dag")["succeeded"] == 1 and read(dag, "A.out") == "once\n"
 
 
-def test_retries(dag: CommandLine, tmp_path: Path) -> None:
+def test_failed_node_is_retried_unless_its_exit_code_forbids_it(dag: CommandLine, tmp_path: Path) -> None:
     tries = tmp_path / "tries"
     tries.mkdir()
     count = f"mktemp {tries}/$(JOB).XXXXXX > /dev/null"
@@ -109,7 +109,7 @@ def test_retries(dag: CommandLine, tmp_path: Path) -> None:
     assert sorted(cause["exit"] for cause in done["causes"]) == [1, 7]
 
 
-def test_a_node_may_ask_which_try_it_is(dag: CommandLine) -> None:
+def test_node_with_the_retry_macro_is_retried_in_a_new_bag(dag: CommandLine) -> None:
     """What has failed for good stays where it is, with all that waits for it; the others are not run twice."""
     script(dag, "say.sh", 'echo "$@" >> said.txt; test "$1" = "$2"')
     dag.write("say.sub", SH + "transfer_output_files = said.txt\n")
@@ -131,7 +131,7 @@ def test_a_node_may_ask_which_try_it_is(dag: CommandLine) -> None:
     assert "-o does not go" in dag("run", "again.dag", "-o", "elsewhere").stderr
 
 
-def test_a_subdag_is_tried_again_as_a_whole(dag: CommandLine, tmp_path: Path) -> None:
+def test_subdag_is_retried_as_a_whole_without_its_done_nodes(dag: CommandLine, tmp_path: Path) -> None:
     """What is done in it is not done again; then it is one node of a rescue file."""
     tries = tmp_path / "tries"
     tries.mkdir()
@@ -153,7 +153,7 @@ def test_a_subdag_is_tried_again_as_a_whole(dag: CommandLine, tmp_path: Path) ->
     assert last["tasks"] == 2 and "rounds" not in last
 
 
-def test_what_is_done_is_written_when_somebody_leaves(dag: CommandLine) -> None:
+def test_interrupted_run_writes_a_rescue_file(dag: CommandLine) -> None:
     dag.write("left.dag", job("A") + job("B", "sleep 600") + job("C") + "PARENT A CHILD B\nPARENT B CHILD C\n")
     running = dag.start("run", "left.dag")
     try:
@@ -170,7 +170,7 @@ def test_what_is_done_is_written_when_somebody_leaves(dag: CommandLine) -> None:
     assert dag.json("run", "left.dag")["tasks"] == 2
 
 
-def test_giving_up_and_the_last_node(dag: CommandLine) -> None:
+def test_abort_cancels_the_rest_and_runs_the_final_node(dag: CommandLine) -> None:
     """The rest is cancelled, retries or not; the last node runs, and is told."""
     dag.write("last.sub", "executable = /bin/echo\narguments = $(DAG_STATUS) $(FAILED_COUNT)\noutput = last.txt\n")
     text = job("stop", "sleep 1; exit 10") + job("long", "sleep 600") + job("after") + (
@@ -185,7 +185,7 @@ def test_giving_up_and_the_last_node(dag: CommandLine) -> None:
     assert done["rescue"].endswith("last.dag.rescue001"), "as DAGMan: it has ended well, and there is a rest to run"
 
 
-def test_giving_up_with_success(dag: CommandLine) -> None:
+def test_abort_with_code_zero_is_a_success(dag: CommandLine) -> None:
     """DAGMan's ABORT-DAG-ON 0: what is found is enough.  It ends with 0, and leaves no rescue file."""
     dag.write("enough.dag", job("found") + job("long", "sleep 600") + "ABORT-DAG-ON found 0\n")
     done = dag.json("run", "enough.dag")
@@ -193,7 +193,7 @@ def test_giving_up_with_success(dag: CommandLine) -> None:
     assert not list(dag.folder.glob("*.rescue*"))
 
 
-def test_ends_by_a_signal(dag: CommandLine, tmp_path: Path) -> None:
+def test_negative_exit_code_means_a_signal(dag: CommandLine, tmp_path: Path) -> None:
     """-9 means killed by signal 9: of the job, and of a script."""
     tries = tmp_path / "tries"
     tries.mkdir()
@@ -207,14 +207,14 @@ def test_ends_by_a_signal(dag: CommandLine, tmp_path: Path) -> None:
     assert dag.json("run", "stop.dag", code=4)["aborted"] == "A"
 
 
-def test_a_submit_file_may_ask_which_try_it_is(dag: CommandLine) -> None:
+def test_submit_file_with_the_retry_macro_is_retried_in_a_new_bag(dag: CommandLine) -> None:
     what = "echo $(RETRY); test $(RETRY) = 1"
     dag.write("try.sub", f"executable = /bin/sh\noutput = t.out\narguments = \"-c '{what}'\"\n")
     dag.write("try.dag", "JOB A try.sub\nRETRY A 3\n")
     assert dag.json("run", "try.dag")["rounds"] == 2 and read(dag, "t.out") == "1\n"
 
 
-def test_names_that_look_like_options(dag: CommandLine) -> None:
+def test_node_and_file_names_may_look_like_options(dag: CommandLine) -> None:
     dag.write("dash.sub", "executable = /bin/echo\narguments = x\noutput = -n/-c\nerror = -r.err\n")
     dag.write("bad.sub", "executable = /bin/sh\narguments = -c false\noutput = -f\n")
     dag.write("dash.dag", "JOB -A dash.sub\nJOB -B bad.sub\nJOB a.b bad.sub DONE\n")
@@ -222,7 +222,7 @@ def test_names_that_look_like_options(dag: CommandLine) -> None:
     assert (done["succeeded"], done["failed"]) == (1, 1) and read(dag, "-n/-c") == "x\n"
 
 
-def test_a_last_node_that_fails(dag: CommandLine) -> None:
+def test_failed_final_node_fails_the_dag(dag: CommandLine) -> None:
     dag.write("f.dag", job("A") + job("L", "cat A.out; exit 6").replace("JOB L", "FINAL L"))
     done = dag("run", "f.dag")
     assert done.returncode == 1 and "final node L: failed" in done.stderr
@@ -237,7 +237,7 @@ def test_a_last_node_that_fails(dag: CommandLine) -> None:
     assert dag.json("run", "only.dag")["final"] == "succeeded"
 
 
-def test_rescue(dag: CommandLine) -> None:
+def test_rescue_file_leaves_only_unfinished_nodes_to_run(dag: CommandLine) -> None:
     """Only the rest is run, with files that the first run left; a new rescue file builds upon the old one."""
     dag.write("take.sub", SH + "transfer_input_files = A.out\n")
     text = job("A") + job("B", "cat A.out; {}", "take.sub") + job("C", "cat A.out", "take.sub") + job("D", "{}") + (
@@ -254,7 +254,7 @@ def test_rescue(dag: CommandLine) -> None:
     assert dag.json("run", "d.dag", "--fresh")["tasks"] == 4
 
 
-def test_a_rescue_file_that_cannot_be_written(dag: CommandLine) -> None:
+def test_unwritable_rescue_file_does_not_hide_the_summary(dag: CommandLine) -> None:
     """The nodes have ended all the same, and that is told."""
     name = "n" * 240 + ".dag"
     dag.write(name, job("A") + job("B", "exit 1"))
@@ -263,7 +263,7 @@ def test_a_rescue_file_that_cannot_be_written(dag: CommandLine) -> None:
     assert '"succeeded": 1' in done.stdout and '"failed": 1' in done.stdout and '"rescue"' not in done.stdout
 
 
-def test_categories(dag: CommandLine) -> None:
+def test_category_limit_holds_across_splices_and_submit_files(dag: CommandLine) -> None:
     """No two of a category that may have one at once, though it is in two splices and two submit files."""
     dag.write("more.sub", SH + "request_disk = 1M\n")
     names = [f"n{number}" for number in range(4)]
@@ -274,7 +274,7 @@ def test_categories(dag: CommandLine) -> None:
     assert len(rows) == 8 and all(a["ended"] <= b["started"] for a, b in itertools.pairwise(rows))
 
 
-def test_folders(dag: CommandLine) -> None:
+def test_node_finds_files_in_the_folder_of_its_splice(dag: CommandLine) -> None:
     for name in ("one", "two"):
         (dag.folder / name).mkdir()
         dag.write(f"{name}/own.txt", f"{name}\n")
@@ -286,7 +286,7 @@ def test_folders(dag: CommandLine) -> None:
     assert read(dag, "one/S+X.out") == "one\n" and read(dag, "two/Y.out") == "two\n"
 
 
-def test_what_fits_not(dag: CommandLine) -> None:
+def test_wrong_options_and_commands_of_dag_files_are_refused(dag: CommandLine) -> None:
     dag.write("a.dag", job("A") + "ABORT-DAG-ON A 1\n")
     dag.write("m.dag", job("A") + "FOO\n")
     for words, said in (
@@ -303,14 +303,14 @@ def test_what_fits_not(dag: CommandLine) -> None:
     assert dag.json("compile", "a.dag")["tasks"] == 1 and "digraph" in dag("graph", "a.dag").stdout
 
 
-def test_submitted_it_goes_on_alone(dag: CommandLine) -> None:
+def test_submitted_dag_runs_without_its_command(dag: CommandLine) -> None:
     dag.write("alone.dag", job("A") + job("B") + "PARENT A CHILD B\n")
     bag = dag.json("submit", "alone.dag")["bag"]
     until(lambda: dag.json("show", bag)["state"] == "succeeded", 60)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_random_graphs(dag: CommandLine, seed: int) -> None:
+def test_random_graph_runs_in_order_and_failures_cancel_only_dependents(dag: CommandLine, seed: int) -> None:
     """Nobody starts before all he waits for has ended well; who fails takes along only those behind him."""
     draw = random.Random(seed)
     names = [f"n{number}" for number in range(30)]

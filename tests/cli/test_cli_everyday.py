@@ -65,7 +65,7 @@ def test_login_by_a_file(admin, alone):
     assert admin("user", "rm", "bob").returncode == 2
 
 
-def test_another_certificate_is_refused_before_the_token_is_read(admin, alone):
+def test_login_refuses_another_certificate_before_it_reads_the_token(admin, alone):
     url = admin.json("user", "add", "eve")["server"]
     done = typed(alone, "", "login", url, "--fingerprint", "00" * 32)
     assert (done.returncode, "another certificate" in done.stderr) == (3, True), done.stderr
@@ -91,7 +91,7 @@ def test_a_wrong_token_is_not_saved(admin, alone):
 
 
 @pytest.mark.parametrize("arguments", ["login", "login https://x:1 --out", "user add", "user ls x"])
-def test_what_makes_no_sense_is_said(alone, arguments):
+def test_login_and_user_refuse_wrong_arguments(alone, arguments):
     assert alone(*arguments.split()).returncode == 2
 
 
@@ -118,7 +118,7 @@ def test_rm_of_several_and_by_age(alone):
 # --- show ---------------------------------------------------------------------------------------------------
 
 
-def test_show_says_what_a_bag_took(windfall):
+def test_show_prints_attempts_and_times_of_a_bag(windfall):
     assert windfall("run", "exit {x}", "-s", "x=0,0,3", "--retries", "1", "--name", "took").returncode == 1
     done = windfall("show", "took")
     assert done.returncode == 0, done.stderr
@@ -130,7 +130,7 @@ def test_show_says_what_a_bag_took(windfall):
 # --- notify -------------------------------------------------------------------------------------------------
 
 
-def test_a_command_is_told(windfall):
+def test_notify_runs_a_command_with_the_facts_of_the_bag(windfall):
     script = windfall.folder / "tell"
     script.write_text('#!/bin/sh\nprintf "%s|" "$@" > told\ncat > facts\n')
     script.chmod(0o755)
@@ -150,7 +150,7 @@ class Hook(BaseHTTPRequestHandler):
         pass
 
 
-def test_a_web_address_from_a_file_is_told(windfall):
+def test_notify_posts_to_a_web_address_from_a_file(windfall):
     with HTTPServer(("127.0.0.1", 0), Hook) as server:
         server.got = []
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -160,13 +160,13 @@ def test_a_web_address_from_a_file_is_told(windfall):
     assert (done.returncode, server.got[0]["failed"], "secret" in done.stderr) == (1, 1, False)
 
 
-def test_nobody_there_changes_nothing(windfall):
+def test_unreachable_web_address_changes_no_exit_code(windfall):
     done = windfall("run", "true", "--notify", f"http://127.0.0.1:{free_port()}/secret")
     assert (done.returncode, "could not notify by http" in done.stderr, "secret" in done.stderr) == (0, True, False)
 
 
 @pytest.mark.parametrize("answer", [b"", b"nonsense\r\n\r\n", b"HTTP/1.1 500 no\r\n\r\n", b"HTTP/1.1 99999 x\r\n\r\n"])
-def test_a_web_address_that_answers_nonsense_changes_nothing(windfall, answer):
+def test_web_address_that_answers_nonsense_changes_no_exit_code(windfall, answer):
     def serve():
         connection, _ = listening.accept()
         with connection:
@@ -180,7 +180,7 @@ def test_a_web_address_that_answers_nonsense_changes_nothing(windfall, answer):
     assert (done.returncode, "could not notify by http" in done.stderr, "secret" in done.stderr) == (0, True, False)
 
 
-def test_a_mail_is_sent(windfall):
+def test_notify_sends_a_mail(windfall):
     sendmail = windfall.folder / "bin" / "sendmail"
     sendmail.parent.mkdir()
     sendmail.write_text('#!/bin/sh\nprintf "%s|" "$@" > words\ncat > mail\n')
@@ -196,7 +196,7 @@ def test_a_mail_is_sent(windfall):
     assert mail.get_content() == "3 tasks: 2 succeeded, 1 failed, 0 cancelled\n"
 
 
-def test_a_mail_program_that_fails_changes_nothing(windfall):
+def test_failing_mail_program_changes_no_exit_code(windfall):
     windfall.write("sendmail", "#!/bin/sh\nexit 75\n")
     (windfall.folder / "sendmail").chmod(0o755)
     path = f"{windfall.folder}:{os.environ['PATH']}"
@@ -205,14 +205,14 @@ def test_a_mail_program_that_fails_changes_nothing(windfall):
 
 
 @pytest.mark.parametrize("whom", ["nonsense", "mailto:", "mailto:a b@c", "command:{what}", "command:'", "@/no/file"])
-def test_whom_is_checked_before_anything_runs(alone, whom):
+def test_wrong_notify_address_is_refused_before_anything_runs(alone, whom):
     assert alone("run", "true", "--notify", whom).returncode == 2
 
 
 # --- completion ---------------------------------------------------------------------------------------------
 
 
-def test_candidates():
+def test_completion_offers_commands_options_and_choices():
     assert set(candidates([], "ca")) == {"cancel"}
     assert "--parquet" in candidates(["results", "7"], "--p")
     assert set(candidates(["results", "7", "--state"], "f")) == {"failed"}
@@ -304,7 +304,7 @@ def test_the_manual_pages_are_clean():
 # --- quotas -------------------------------------------------------------------------------------------------
 
 
-def test_what_files_take_is_shown_beside_the_quota(tmp_path):
+def test_ls_show_and_user_tell_the_size_of_files_under_a_quota(tmp_path):
     with serving(tmp_path / "home", "--pilot", "--quota", "1MB"):
         line = CommandLine(tmp_path / "home", tmp_path)
         assert line("run", "head -c 2000 /dev/zero > o", "--output", "o", "--name", "q").returncode == 0
@@ -317,7 +317,7 @@ def test_what_files_take_is_shown_beside_the_quota(tmp_path):
         assert "quota" in line("user", "ls").stdout.splitlines()[0]
 
 
-def test_without_a_quota_nothing_is_said_of_it(windfall):
+def test_messages_mention_no_quota_without_one(windfall):
     assert windfall("run", "echo > o", "--output", "o", "--name", "free").returncode == 0
     row = windfall.json("ls", "-n", "1")[0]
     assert row["bytes"] == 1 and "quota" not in row

@@ -29,7 +29,7 @@ def grow(windfall):
     return write
 
 
-def test_only_new_points_run_and_files_come_along(windfall, grow):
+def test_extension_runs_only_new_points_with_their_files(windfall, grow):
     done = windfall("run", grow(2, "'a'"))
     assert done.returncode == 0, done.stderr
     done = windfall("run", grow(3, "'b', 'a'"), "--extend", "growing")
@@ -45,7 +45,7 @@ def test_only_new_points_run_and_files_come_along(windfall, grow):
     assert (windfall.folder / "growing.results" / "out-3-b").read_text() == "data 3"
 
 
-def test_what_is_not_the_same_bag_is_refused(windfall, grow):
+def test_extension_that_changes_more_than_the_sweep_is_refused(windfall, grow):
     path = grow(2, "'a'")
     number = windfall("submit", path).stdout.strip()
     windfall.write("growing.toml", (windfall.folder / "growing.toml").read_text().replace("retries = 0", "retries = 1"))
@@ -71,7 +71,7 @@ def test_a_changed_input_is_refused_by_name(windfall, grow):
     assert sorted((windfall.folder / "log").read_text().splitlines()) == ["1 a", "2 a", "3 a"]
 
 
-def test_a_table_grows_twice(windfall):
+def test_csv_sweep_is_extended_row_by_row(windfall):
     windfall.write("table.toml", '[bag]\nname = "rows"\ncommand = "echo {name} {size}"\n[sweep.csv]\nfile = "t.csv"\n')
     rows = ["name,size", "ann,1", "bob,2"]
     windfall.write("t.csv", "\n".join(rows))
@@ -87,7 +87,7 @@ def test_a_table_grows_twice(windfall):
         assert name in found
 
 
-def test_a_sample_grows(windfall):
+def test_sample_is_extended_by_further_draws(windfall):
     text = '[bag]\nname = "drawn"\ncommand = "echo {x}"\n[sweep]\nx = {sample = "normal(0, 1)", n = COUNT, seed = 3}\n'
     for count in (3, 5, 8):
         windfall.write("drawn.toml", text.replace("COUNT", str(count)))

@@ -26,7 +26,7 @@ def here(windfall, *arguments, **env):
     return windfall("retry", *arguments, "--here", **env)
 
 
-def test_modules(windfall, tmp_path):
+def test_retry_here_loads_the_modules_of_a_task(windfall, tmp_path):
     (tmp_path / "init").mkdir()
     (tmp_path / "init" / "sh").write_text(MODULE)
     text = bag(windfall, "moduled", 'modules = ["gcc/12", "fftw"]\ntime = "1min"', "echo got $LOADED")
@@ -39,7 +39,7 @@ def test_modules(windfall, tmp_path):
     assert (done.returncode, "the modules broken cannot be loaded" in done.stderr) == (1, True), done.stderr
 
 
-def test_a_container(windfall, tmp_path):
+def test_retry_here_uses_the_container_of_a_task(windfall, tmp_path):
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "podman").write_text(RUNTIME)
     (tmp_path / "bin" / "podman").chmod(0o755)
@@ -55,7 +55,7 @@ def test_a_container(windfall, tmp_path):
         windfall("cancel", number)
 
 
-def test_files_of_other_targets_and_files_that_lie_on_the_host(windfall, tmp_path):
+def test_retry_here_brings_files_of_other_targets_and_of_the_host(windfall, tmp_path):
     (tmp_path / "there.dat").write_text("there\n")
     text = bag(
         windfall, "merged", 'outputs = ["o-{x}"]', "echo {x} > o-{x}",
@@ -70,7 +70,7 @@ def test_files_of_other_targets_and_files_that_lie_on_the_host(windfall, tmp_pat
     assert (done.returncode, "there.dat is not on this host" in done.stderr) == (2, True), done.stderr
 
 
-def test_a_task_that_waits_is_refused(windfall):
+def test_retry_here_refuses_a_task_that_waits(windfall):
     text = bag(windfall, "waiting", "", "sleep 60", '[targets.then]\nafter = ["main"]\ncommand = "true"\n')
     number = windfall("submit", text).stdout.strip()
     done = here(windfall, number, "1")
@@ -78,7 +78,7 @@ def test_a_task_that_waits_is_refused(windfall):
     assert (done.returncode, "waits for other tasks" in done.stderr) == (2, True), done.stderr
 
 
-def test_a_task_of_an_extension(windfall):
+def test_retry_here_runs_a_task_of_an_extension(windfall):
     run = ("run", "cat d-{x}; exit {x}", "--name", "longer", "--input", "d-{x}", "--retries", "0")
     windfall.write("d-1", "one\n"), windfall.write("d-2", "two\n")
     assert windfall(*run, "-s", "x=1").returncode == 1
@@ -88,7 +88,7 @@ def test_a_task_of_an_extension(windfall):
     assert (done.returncode, said, json.loads(answer)["exit"]) == (1, "two", 2), done.stderr
 
 
-def test_a_packed_python(windfall):
+def test_retry_here_unpacks_the_python_environment(windfall):
     environment = windfall.folder / ".venv"
     venv.create(environment, with_pip=False)
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
@@ -100,7 +100,7 @@ def test_a_packed_python(windfall):
     assert (windfall.folder / "p.python").is_dir() and not list((windfall.folder / "p").iterdir())
 
 
-def test_what_is_not_done_is_said():
+def test_retry_here_lists_what_it_leaves_out():
     assert left_out({"check": {"exit": [0, 3]}, "setup": ["x"], "memory": 0}) == []
     assert left_out({"check": {"match": "x"}, "memory": 1, "gpus": 2}) == [
         "memory limit", "choice of GPUs", "check, except of the exit code"]

@@ -50,7 +50,7 @@ def test_logs_of_a_task_that_wrote_nothing_or_never_ran(windfall):
     assert windfall("logs", "e", "2").returncode == 2
 
 
-def test_remove(windfall):
+def test_rm_refuses_a_bag_that_has_not_ended(windfall):
     bag = windfall.json("submit", "sleep 30", "--cores", "1000")["bag"]
     done = windfall("rm", bag)
     assert (done.returncode, f"windfall cancel {bag}" in done.stderr) == (3, True)
@@ -59,14 +59,14 @@ def test_remove(windfall):
     assert windfall("show", bag).returncode == 2
 
 
-def test_files_of_others_in_the_directory_are_told(windfall):
+def test_run_counts_files_in_the_directory_that_are_not_its_own(windfall):
     (windfall.folder / "st.results").mkdir()
     (windfall.folder / "st.results" / "old").touch()
     done = windfall("run", "touch f", "--output", "f", "--name", "st")
     assert "st.results/ also holds 1 file that is not from this bag" in done.stderr
 
 
-def test_parameters_that_are_called_ascolumns_are():
+def test_parameters_named_like_columns_get_a_prefix():
     def titles(*parameters, captured=()):
         names = Names(list(parameters), list(captured))
         return [*names.parameters.values(), *names.captured.values()]
@@ -81,13 +81,13 @@ def test_parameters_that_are_called_ascolumns_are():
     (["--memory", "2GB"], 'put memory = "2GB" under [task]'),
     (["--sweep", "x=1..3"], 'put x = "1..3" under [sweep]'),
 ])
-def test_options_that_belong_in_the_bag_file(alone, option, hint):
+def test_option_beside_a_bag_file_is_refused_with_its_line_for_the_file(alone, option, hint):
     done = alone("run", "x.toml", *option)
     assert (done.returncode, hint in done.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("command", [["ls"], ["serve"]])
-def test_a_home_that_cannot_be_made(alone, command):
+def test_home_that_cannot_be_made_is_refused_with_a_hint(alone, command):
     done = alone(*command, WINDFALL_HOME="/proc/nowhere")
     assert (done.returncode, "choose another with WINDFALL_HOME" in done.stderr) == (2, True)
 
@@ -101,7 +101,7 @@ def test_ls_shows_the_latest_twenty(alone):
     assert len(alone.json("ls")) == 21
 
 
-def test_a_terminal_without_a_size():
+def test_terminal_without_a_size_counts_as_80_columns():
     controller, terminal = pty.openpty()
     code = "from windfall.cli.watch.progress import columns; print(columns())"
     done = subprocess.run([sys.executable, "-c", code], stderr=terminal, stdout=subprocess.PIPE, text=True, check=True,
@@ -110,7 +110,7 @@ def test_a_terminal_without_a_size():
     assert done.stdout == "80\n"
 
 
-def test_the_pilot_as_one_file(alone):
+def test_pilot_is_saved_as_one_file_that_runs(alone):
     assert alone("pilot", "--save", "p.pyz").returncode == 0
     command = [sys.executable, alone.folder / "p.pyz", "--help"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -26,7 +26,7 @@ def as_text(value):
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(CELLS, st.one_of(st.none(), st.integers(-9, 9))), max_size=40), st.integers(1, 9))
-def test_what_is_written_is_read(tmp_path_factory, rows, size):
+def test_parquet_file_gives_back_the_rows_written(tmp_path_factory, rows, size):
     path = tmp_path_factory.mktemp("p") / "r.parquet"
     before, parquet.ROWS = parquet.ROWS, size
     try:
@@ -50,7 +50,7 @@ def test_a_column_widens_when_a_later_row_does_not_fit(tmp_path):
     assert sorted(each.name for each in tmp_path.iterdir()) == ["r.parquet"]
 
 
-def test_moments_and_many_columns(tmp_path):
+def test_parquet_file_keeps_moments_and_many_columns(tmp_path):
     path, at = str(tmp_path / "r.parquet"), 1_700_000_000_123
     columns = [(f"c{n}", None) for n in range(100)] + [("when", parquet.MOMENT)]
     parquet.write(path, columns, lambda: iter([[*range(100), at], [*[None] * 100, None]]))
@@ -63,16 +63,16 @@ def test_moments_and_many_columns(tmp_path):
     ("7", 7), ("-12", -12), ("007", "007"), ("1.50", 1.5), ("1e3", 1000.0), ("", ""), ("x", "x"), (None, None),
     ("1" * 30, float("1" * 30)), ("0.5", 0.5), ("0", 0), ("00.5", "00.5"),
 ])  # fmt: skip
-def test_captured_numbers(text, number):
+def test_captured_text_becomes_the_number_that_it_spells(text, number):
     assert parquet.number(text) == number
 
 
-def test_a_place_where_nothing_can_be_written(tmp_path):
+def test_unwritable_parquet_file_is_refused(tmp_path):
     with pytest.raises(BadInput, match="cannot write"):
         parquet.write(str(tmp_path / "no" / "r"), [("x", None)], lambda: iter([[1]]))
 
 
-def test_results_as_parquet(windfall):
+def test_results_are_written_to_a_parquet_file(windfall):
     done = windfall("run", "exit {code}", "-s", "code=0,3", "-s", "x=0.5,1", "--retries", "0", "--name", "pq")
     assert done.returncode == 1
     done = windfall("results", "pq", "--parquet", "r.parquet")
@@ -85,7 +85,7 @@ def test_results_as_parquet(windfall):
 
 
 @pytest.mark.parametrize("option", ["--csv", "--json", "--jsonl", None])
-def test_head_stops_it_without_a_word(windfall, option):
+def test_closed_pipe_ends_every_format_quietly(windfall, option):
     name = f"long{random.random()}"
     assert windfall("submit", ":", "-s", "x=1..20000", "--cores", "1000", "--name", name).returncode == 0
     assert windfall("cancel", name).returncode == 0

@@ -17,7 +17,7 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
     return code, out, err
 
 
-def test_an_expression(capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_tells_type_attributes_and_uses_of_an_expression(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = said(capsys, "--check", "Host.Memory >= 4000 && Tail")
     assert code == 0
     assert out == ("it yields true or false, and uses Host.Memory, Bag.Tail\n"
@@ -28,7 +28,7 @@ def test_an_expression(capsys: pytest.CaptureFixture[str]) -> None:
                                "policies": ["rank", "per-host", "attempt-deadline"]}
 
 
-def test_what_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_refuses_text_that_is_no_expression(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = said(capsys, "--check", "Host.Cores > 1 && Host.Memry > 4")
     assert code == 2
     assert err == ("windfall: column 19: there is no attribute 'Host.Memry'\n"
@@ -45,14 +45,14 @@ def test_what_is_none(capsys: pytest.CaptureFixture[str]) -> None:
     assert said(capsys)[0] == 2
 
 
-def test_one_that_is_longer_than_a_file_name(capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_takes_expressions_longer_than_a_file_name(capsys: pytest.CaptureFixture[str]) -> None:
     for text in (" && ".join(["Host.Cores > 1"] * 30), "Host.Cores > 1\n&& Tail"):
         assert said(capsys, "--check", text)[0] == 0
     code, _, err = said(capsys, "--check", "1+" * 3_000 + "1")
     assert code == 2 and "at most 4,096" in err
 
 
-def test_a_cap(capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_recognises_caps_of_replicas(capsys: pytest.CaptureFixture[str]) -> None:
     assert said(capsys, "--check", "replicas-share=15%") == (
         0, "it is a cap: replicas that the bag may have, such as 15% of its tasks\n", "")
     assert said(capsys, "--check", "replicas-per-task = 3", "--json")[:2] == (0, '{"cap": "3"}\n')
@@ -63,7 +63,7 @@ def test_a_cap(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("setting", ["per-host=0", "per-host=0.5", "Concurrency= -2"])
-def test_a_limit_that_lets_no_task_go_anywhere(capsys: pytest.CaptureFixture[str], setting: str) -> None:
+def test_limit_that_admits_no_task_is_refused(capsys: pytest.CaptureFixture[str], setting: str) -> None:
     """As in a bag file, where it is refused, too."""
     for arguments in (("--check", setting), ("7", setting)):
         code, _, err = said(capsys, *arguments)
@@ -79,29 +79,29 @@ def test_a_limit_that_lets_no_task_go_anywhere(capsys: pytest.CaptureFixture[str
     ("replicate = Task.Replica1.Host.ErrorRat > 1", "Task.Replica1.Host.ErrorRate"),
     ("select = sjf", "cannot be changed"), ("priority = 3", "rank"), ("deadline = 30min", "attempt-deadline"),
 ])  # fmt: skip
-def test_mistakes_that_many_make(capsys: pytest.CaptureFixture[str], given: str, hint: str) -> None:
+def test_common_mistake_gets_a_hint(capsys: pytest.CaptureFixture[str], given: str, hint: str) -> None:
     code, _, err = said(capsys, "--check", given)
     assert code == 2 and hint in err
 
 
 @pytest.mark.parametrize("beside", [["--check", "rank=Host.Cores", "+", "1"], ["7", "rank=3", "--check", "rank=1"],
                                     ["7", "--attributes"]])
-def test_nothing_that_stands_there_is_passed_over(capsys: pytest.CaptureFixture[str], beside: list[str]) -> None:
+def test_check_and_attributes_refuse_further_arguments(capsys: pytest.CaptureFixture[str], beside: list[str]) -> None:
     code, out, err = said(capsys, *beside)
     assert (code, out) == (2, "") and "only shows values" in err
 
 
-def test_options_may_stand_between(capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_may_stand_between_bag_and_settings(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--hosts only shows hosts" in said(capsys, "7", "--hosts", "rank=4")[2]
 
 
 @pytest.mark.parametrize("given", ["replicate=Tail-safe", "replicate=Tail", "per_host=2", "budget = 5 core-hours",
                                    'replicate = "tail-safe"', "attempt-deadline = '30min'", "tail-fast"])
-def test_what_may_be_written_in_other_ways(capsys: pytest.CaptureFixture[str], given: str) -> None:
+def test_check_accepts_other_spellings(capsys: pytest.CaptureFixture[str], given: str) -> None:
     assert said(capsys, "--check", given)[0] == 0
 
 
-def test_a_preset_in_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_check_reads_the_policies_of_a_bag_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     bag = tmp_path / "bag.toml"
     bag.write_text("[bag]\ncommand = 'true'\n[policy]\nreplicate = 'tail-fast'\nrank = 2\nreplicas-share = '9%'\n")
     assert said(capsys, "--check", str(bag)) == (
@@ -117,7 +117,9 @@ def test_a_preset_in_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) 
     ("requirements = Host.Memory > 4000", 'requirements = "Host.Memory > 4000"'),
     ("attempt-deadline = 30min  # long", 'attempt-deadline = "30min"'), ("rank = [1", ""), ('rank = "a', ""),
 ])
-def test_quotes_in_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path, line: str, right: str) -> None:
+def test_wrong_quotes_in_a_bag_file_get_a_hint(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, line: str, right: str
+) -> None:
     bag = tmp_path / "bag.toml"
     bag.write_text(f"[bag]\ncommand = 'true'\n[policy]\n{line}\n")
     code, _, err = said(capsys, "--check", str(bag))
@@ -125,14 +127,14 @@ def test_quotes_in_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path, li
     assert f"texts stand in quotes: {right}\n" in err if right else "hint" not in err
 
 
-def test_what_may_be_set_is_said_with_the_budget(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_policy_is_refused_with_all_that_can_be_set(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = said(capsys, "7", "order=sjf")
     assert code == 2 and "there is no policy 'order'" in err and err.endswith(", replicas-cost, budget\n")
     assert "did you mean 'budget'?" in said(capsys, "7", "buget=1 core-hours")[2]
 
 
 @pytest.mark.parametrize("setting", ["attempt-deadline=0", "attempt-deadline=0s", "Deadline= -5"])
-def test_a_deadline_that_is_over_at_once(capsys: pytest.CaptureFixture[str], setting: str) -> None:
+def test_deadline_without_time_is_refused(capsys: pytest.CaptureFixture[str], setting: str) -> None:
     for arguments in (("--check", setting), ("7", setting)):
         code, _, err = said(capsys, *arguments)
         assert code == 2 and "leaves no time for an attempt" in err and "leave it out" in err
@@ -144,7 +146,7 @@ def test_a_setting_is_given_once(capsys: pytest.CaptureFixture[str], twice: tupl
     assert code == 2 and "is given twice" in err
 
 
-def test_attributes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_attributes_are_listed_with_types_and_aliases(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = said(capsys, "--attributes", "--json")
     found = {each["name"]: each for each in json.loads(out)}
     assert code == 0 and found["Host.Cores"]["aliases"] == ["NumCpus", "Cpus"] and found["Bag.Tail"]["type"] == "truth"
@@ -164,7 +166,7 @@ requirements = 'Host.Gpus > 1000 && Host.Cores > 0'
 """
 
 
-def test_a_bag_that_matches_nobody_and_is_changed_while_it_runs(windfall):
+def test_bag_that_matches_no_host_is_changed_while_it_runs(windfall):
     (windfall.folder / "bag.toml").write_text(BAG)
     assert windfall("policy", "--check", "bag.toml").stdout == (
         "bag.toml: its policies are valid\n  requirements = Host.Gpus > 1000 && Host.Cores > 0\n")
@@ -205,7 +207,7 @@ def test_a_bag_that_matches_nobody_and_is_changed_while_it_runs(windfall):
     assert windfall("policy", bag, "replicate=").stdout == "rank = Host.Cores\nreplicate = none\n"
 
 
-def test_scripts_are_told_on_standard_error_that_none_matches(windfall):
+def test_warning_that_no_host_matches_goes_to_standard_error(windfall):
     """Without a word they would wait for ever."""
     (windfall.folder / "bag.toml").write_text(BAG)
     done = windfall("submit", "bag.toml", "--json")

@@ -27,7 +27,7 @@ PARTS = sorted(
 
 
 @pytest.mark.parametrize("module", PARTS)
-def test_it_loads(module):
+def test_module_loads_without_linux_features(module):
     run(f"{BLOCK}\nimport {module}")
 
 
@@ -38,7 +38,7 @@ def test_commands_that_need_no_server_work(tmp_path):
     assert "echo 3" in run(code)
 
 
-def test_without_unix_sockets_there_is_a_sentence(tmp_path):
+def test_command_without_unix_sockets_points_to_login(tmp_path):
     """No embedded server there: it is said how to reach one elsewhere."""
     code = f"{BLOCK}\nfrom windfall.cli.main import main\nsys.exit(main(['ls']))"
     done = subprocess.run([sys.executable, "-c", code], env=environment(tmp_path / "home"), capture_output=True,

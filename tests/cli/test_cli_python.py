@@ -15,7 +15,7 @@ answer = '^(\\d+)$'
 """
 
 
-def test_packages_come_along(windfall):
+def test_packages_of_a_python_environment_reach_the_tasks(windfall):
     environment = windfall.folder / ".venv"
     venv.create(environment, with_pip=False)
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"

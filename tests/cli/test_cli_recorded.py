@@ -40,7 +40,7 @@ def check(windfall: CommandLine, path: Path) -> None:
 
 @needs_data
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_recorded_workflows(windfall: CommandLine, path: Path) -> None:
+def test_recorded_workflow_runs_in_order_as_stand_ins(windfall: CommandLine, path: Path) -> None:
     check(windfall, path)
 
 
@@ -48,7 +48,7 @@ def write(windfall: CommandLine, *tasks: dict[str, Any]) -> str:
     return windfall.write("w.json", json.dumps(instance(*tasks)))
 
 
-def test_options_that_do_not_fit(windfall: CommandLine) -> None:
+def test_options_that_do_not_fit_a_recorded_workflow_are_refused(windfall: CommandLine) -> None:
     file = write(windfall, task("a"))
     for words, said in (
         (["--stand-ins", "--scale", "-1"], "a scale of -1.0"),
@@ -64,7 +64,7 @@ def test_options_that_do_not_fit(windfall: CommandLine) -> None:
     assert done.returncode == 2 and "cannot read missing.json" in done.stderr
 
 
-def test_recorded_commands(windfall: CommandLine) -> None:
+def test_recorded_commands_run_and_pass_their_files(windfall: CommandLine) -> None:
     """Files go from task to task; what nobody makes, and a program of one's own, lie beside the workflow's file."""
     windfall.write("here.txt", "here\n")
     (windfall.folder / windfall.write("join.sh", '#!/bin/sh\ncat "$@" > all.txt\n')).chmod(0o755)
@@ -88,7 +88,7 @@ def test_recorded_commands(windfall: CommandLine) -> None:
     assert done.returncode == 2 and "reads 'here.txt', which no task before it leaves" in done.stderr
 
 
-def test_a_bag_of_ones_own_as_a_workflow(windfall: CommandLine) -> None:
+def test_own_bag_is_exported_as_a_workflow(windfall: CommandLine) -> None:
     """Targets that wait whole become edges; who failed, and who never ran, is in the graph all the same."""
     windfall.write("own.toml", """
 [bag]

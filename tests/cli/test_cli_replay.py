@@ -27,7 +27,7 @@ def played(windfall):
     return windfall.json("run", "bag.toml")["bag"]
 
 
-def test_a_bag_is_played_again_as_it_was(windfall, played):
+def test_replay_as_it_was_takes_the_recorded_times(windfall, played):
     found = windfall.json("simulate", "--replay", played)
     rows = windfall.json("results", played)
     walls = [row["wall"] for row in rows]
@@ -39,7 +39,7 @@ def test_a_bag_is_played_again_as_it_was(windfall, played):
     assert found["difference"] == pytest.approx(found["replayed"]["wall_clock"] / found["recorded"]["wall_clock"] - 1)
 
 
-def test_what_if_there_had_been_more_hosts(windfall, played):
+def test_replay_at_other_sites_shows_what_would_have_happened(windfall, played):
     windfall.write("more.toml", MORE)
     found = windfall.json("simulate", "--replay", "again", "--sites", "more.toml", "--select", "sjf")
     walls = [row["wall"] for row in windfall.json("results", played)]
@@ -50,7 +50,7 @@ def test_what_if_there_had_been_more_hosts(windfall, played):
     assert (windfall.folder / "out" / "what-if" / "gantt.svg").exists()
 
 
-def test_an_export_can_be_carried_away(windfall, tmp_path, played):
+def test_export_is_replayed_on_another_machine(windfall, tmp_path, played):
     assert windfall("simulate", "--export", played, "-o", "bag.json").returncode == 0
     here = windfall.json("simulate", "--replay", played)
     data = (windfall.folder / "bag.json").read_text()
@@ -70,18 +70,18 @@ def test_an_export_can_be_carried_away(windfall, tmp_path, played):
     (lambda data: json.dumps({**json.loads(data), "tasks": json.loads(data)["tasks"][1:]}), "cannot be played again"),
     (lambda data: json.dumps({**json.loads(data), "pilots": [["s", "h", 0, 0, 0, None]]}), "a pilot of 0 cores"),
 ])  # fmt: skip
-def test_what_is_no_export_is_refused(windfall, played, change, says):
+def test_damaged_export_is_refused(windfall, played, change, says):
     data = windfall("simulate", "--export", played).stdout
     windfall.write("bad.json", change(data))
     done = windfall("simulate", "--replay", "bad.json")
     assert done.returncode == 2 and says in done.stderr and "Traceback" not in done.stderr
 
 
-def test_what_cannot_be_asked(windfall, played):
+def test_replay_refuses_options_that_do_not_fit(windfall, played):
     for arguments, says in (
-        (("--replay", played, "--provision", "msr"), "say where: --sites FILE"),
+        (("--replay", played, "--provision", "msr"), "--provision needs sites"),
         (("--replay", played, "--select", "luck"), "luck"),
-        (("--select", "sjf"), "simulate what"),
+        (("--select", "sjf"), "not one thing to simulate"),
         (("--export", played, "--select", "sjf"), "--select goes with --replay"),
         (("--replay", "nothing-like-it"), "there is no bag"), (("--replay", "gone.json"), "cannot read the export"),
     ):  # fmt: skip
@@ -89,7 +89,7 @@ def test_what_cannot_be_asked(windfall, played):
         assert done.returncode == 2 and says in done.stderr, (arguments, done.stderr)
 
 
-def test_a_bag_that_still_runs_is_not_played(windfall):
+def test_replay_refuses_a_bag_that_still_runs(windfall):
     bag = windfall.json("submit", "sleep 60")["bag"]
     done = windfall("simulate", "--replay", bag)
     assert done.returncode == 2 and "has not ended" in done.stderr

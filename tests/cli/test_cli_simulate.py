@@ -28,7 +28,7 @@ def log(*jobs):
 THREE = log((0, 100, 8, 100), (10, 50, 8, 50), (20, 30, 2, 30))
 
 
-def test_a_log_through_both_disciplines(windfall):
+def test_log_of_jobs_waits_by_the_discipline_of_its_queue(windfall):
     windfall.write("log.swf", THREE)
     easy = windfall.json("simulate", "--swf", "log.swf", "--procs", 10, "--discipline", "easy")
     assert (easy["jobs"], easy["mean_wait"]) == (3, 30.0)  # 0, 90, 0
@@ -37,7 +37,7 @@ def test_a_log_through_both_disciplines(windfall):
     assert (fcfs["procs"], fcfs["mean_wait"]) == (10, pytest.approx((0 + 90 + 80) / 3))
 
 
-def test_gzipped_and_told_to_people(windfall):
+def test_gzipped_log_is_summed_up_for_people(windfall):
     windfall.write("log.swf.gz", gzip.compress(THREE.encode()))
     done = windfall("simulate", "--swf", "log.swf.gz")
     assert done.returncode == 0 and "3 jobs on 10 processors, easy" in done.stdout and "30.00 s" in done.stdout
@@ -49,13 +49,13 @@ def test_gzipped_and_told_to_people(windfall):
     (THREE.replace("; MaxProcs: 10\n", ""), "does not say how many processors"),
     ("; MaxProcs: 4\n", "no jobs that ran"),
 ])  # fmt: skip
-def test_a_log_that_cannot_be_is_refused(windfall, text, says):
+def test_impossible_log_of_jobs_is_refused(windfall, text, says):
     windfall.write("log.swf", text)
     done = windfall("simulate", "--swf", "log.swf")
     assert done.returncode == 2 and says in done.stderr and "Traceback" not in done.stderr
 
 
-def test_what_there_is_nothing_to_simulate_of(windfall):
+def test_simulate_without_an_input_is_refused(windfall):
     assert windfall("simulate").returncode == 2
     missing = windfall("simulate", "--swf", "nowhere.swf", "--procs", 3)
     assert missing.returncode == 2 and "nowhere.swf" in missing.stderr
@@ -78,9 +78,9 @@ def test_the_studies_are_listed(windfall):
     (("y-t1",), "not there yet"),
     (("quicksort",), "--list"),
     ((), "which experiment"),
-    (("s-f1", "--seeds", 0), "0 seeds"),
+    (("s-f1", "--seeds", 0), "--seeds must be from 1 to 100,000, not 0"),
 ])  # fmt: skip
-def test_what_is_no_study_is_refused(windfall, arguments, says):
+def test_unknown_study_and_number_of_seeds_are_refused(windfall, arguments, says):
     done = windfall("experiment", *arguments)
     assert done.returncode == 2 and says in done.stderr
 
@@ -100,7 +100,7 @@ def test_a_scenario_is_played_and_drawn(windfall):
     assert first == again and first["runs"][0]["finished"] and first["runs"][0]["bags"][0]["accepted"] == 40
 
 
-def test_several_seeds(windfall):
+def test_several_seeds_give_one_run_each(windfall):
     windfall.write("lab.toml", LAB)
     found = windfall.json("simulate", "lab.toml", "--seeds", 3, "--seed", 5, "-o", "out")
     assert [run["seed"] for run in found["runs"]] == [5, 6, 7]
@@ -126,7 +126,7 @@ def test_a_bad_scenario_is_refused_where_it_is_bad(windfall, text, says):
     assert done.returncode == 2 and says in done.stderr and "Traceback" not in done.stderr
 
 
-def test_a_long_simulation_says_how_far_it_is_on_a_terminal(windfall):
+def test_long_simulation_shows_its_progress_on_a_terminal(windfall):
     """Ctrl-C ends it."""
     windfall.write("long.toml", '[hosts.lab]\ncount = 50\n[bags.main]\ntasks = 1000000\nduration = "5min"\n')
     line = Terminal(windfall, "simulate", "long.toml")
@@ -136,7 +136,7 @@ def test_a_long_simulation_says_how_far_it_is_on_a_terminal(windfall):
     assert line.end() == 130
 
 
-def test_no_control_codes_where_there_is_no_terminal(windfall):
+def test_simulate_prints_no_control_codes_without_a_terminal(windfall):
     windfall.write("lab.toml", LAB)
     done = windfall("simulate", "lab.toml")
     assert "\x1b" not in done.stdout + done.stderr and "\r" not in done.stderr

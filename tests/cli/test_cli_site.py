@@ -70,7 +70,7 @@ def test_every_option_arrives_in_the_file(windfall: CommandLine) -> None:
 
 
 @pytest.mark.parametrize("named", list(DIALECTS))
-def test_what_stands_there_as_a_comment_can_be_used(named: str) -> None:
+def test_commented_lines_of_a_new_site_file_are_valid(named: str) -> None:
     """Every line that is only shown is one that the reader takes."""
     host = {"host": "a@b"} if named == "ssh" else {}
     text = written({"name": "x", "dialect": named, **host}, {"walltime": "1h"}, {})
@@ -81,7 +81,7 @@ def test_what_stands_there_as_a_comment_can_be_used(named: str) -> None:
         site_file.parse(text.replace(line, line[2:]) + f"\n[options]\n{extra}\n")
 
 
-def test_nothing_is_overwritten_and_nothing_wrong_is_written(windfall: CommandLine) -> None:
+def test_site_add_overwrites_no_file_and_writes_no_wrong_one(windfall: CommandLine) -> None:
     windfall.json("site", "add", "a", "--local")
     before = (windfall.home / "sites" / "a.toml").read_text()
     again = windfall("site", "add", "a", "--slurm")
@@ -111,7 +111,7 @@ def test_a_dry_run_shows_the_script_and_writes_nothing(windfall: CommandLine, fl
     assert not (windfall.home / "sites").exists()
 
 
-def test_lists_say_what_is_wrong_with_a_file_and_go_on(windfall: CommandLine) -> None:
+def test_lists_show_wrong_site_files_beside_good_ones(windfall: CommandLine) -> None:
     windfall.json("site", "add", "good", "--local")
     (windfall.home / "sites" / "bad.toml").write_text("[site]\nname = 'bad'\n")
     (windfall.home / "sites" / "other.toml").write_text((windfall.home / "sites" / "good.toml").read_text())
@@ -123,7 +123,7 @@ def test_lists_say_what_is_wrong_with_a_file_and_go_on(windfall: CommandLine) ->
     assert json.loads(windfall("site", "show", "gold", "--json").stdout)["error"]["hint"] == "did you mean 'good'?"
 
 
-def test_names_are_completed(windfall: CommandLine) -> None:
+def test_completion_offers_names_of_sites(windfall: CommandLine) -> None:
     for name in ("alpha", "beta"):
         windfall.json("site", "add", name, "--local")
     shown = windfall("completion", "words", "3", "--", "windfall", "site", "show", "").stdout
@@ -131,7 +131,7 @@ def test_names_are_completed(windfall: CommandLine) -> None:
     assert "drain" in windfall("completion", "words", "2", "--", "windfall", "site", "dr").stdout
 
 
-def test_options_of_add_mean_nothing_elsewhere(windfall: CommandLine) -> None:
+def test_options_of_add_are_refused_by_other_actions(windfall: CommandLine) -> None:
     for words in (("ls", "--slurm"), ("show", "x", "--cores", "2"), ("ls", "x"), ("show",)):
         assert windfall("site", *words).returncode == 2, words
 
@@ -159,7 +159,7 @@ def test_a_site_is_shared(windfall: CommandLine) -> None:
         assert windfall("site", *words).returncode == 2, words
 
 
-def test_a_file_goes_with_its_site(windfall: CommandLine) -> None:
+def test_rm_removes_the_file_of_a_site(windfall: CommandLine) -> None:
     windfall.json("site", "add", "x", "--local")
     said = windfall("site", "rm", "x").stderr
     assert "rm -r windfall/x; and ~/.windfall/jobs, if no other site uses that machine" in said
@@ -168,7 +168,7 @@ def test_a_file_goes_with_its_site(windfall: CommandLine) -> None:
 
 
 @pytest.mark.slow
-def test_what_has_pilots_goes_only_now(windfall: CommandLine) -> None:
+def test_site_with_pilots_is_removed_only_with_now(windfall: CommandLine) -> None:
     with serving(windfall.home) as server:
         windfall.json("token", "add", "--scope", "enrol", "--site", "lab", "-o", "ticket.json")
         pilot = windfall.start("pilot", "--ticket", "ticket.json", "--idle", "600")
@@ -186,7 +186,7 @@ TEXT = st.text(max_size=20)
 
 @settings(max_examples=200)
 @given(TEXT, TEXT, st.lists(TEXT, max_size=3), st.dictionaries(TEXT, TEXT, max_size=2))
-def test_whatever_is_given_is_read_back_or_refused(account: str, python: str, lines: list[str], more: Any) -> None:
+def test_written_site_file_is_read_back_unchanged(account: str, python: str, lines: list[str], more: Any) -> None:
     site = {"name": "x", "dialect": "slurm", "account": account, "python": python, "setup": lines}
     try:
         read = site_file.parse(written(site, {"walltime": "1h"}, {"variables": more}))
@@ -195,7 +195,7 @@ def test_whatever_is_given_is_read_back_or_refused(account: str, python: str, li
     assert (read.account, read.python, read.setup, read.variables) == (account, python, tuple(lines), more)
 
 
-def test_trials_at_once_are_users_of_their_own(windfall: CommandLine) -> None:
+def test_simultaneous_trials_run_as_separate_users(windfall: CommandLine) -> None:
     with serving(windfall.home) as server, Client(server.profile) as client:
         first, second = client.try_site("x"), client.try_site("x")
         assert first["site"] != second["site"]

@@ -32,7 +32,7 @@ PROBE = "import sys; {}; print([name for name in {!r} if name in sys.modules])"
         "import windfall.cli.connect, windfall.cli.commands.bags.run, windfall.cli.present.summary",
     ],
 )
-def test_nothing_heavy(code):
+def test_starting_imports_no_heavy_module(code):
     done = subprocess.run(
         [sys.executable, "-c", PROBE.format(code, HEAVY)],
         capture_output=True,

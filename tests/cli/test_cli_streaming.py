@@ -72,7 +72,7 @@ def total(windfall: CommandLine) -> int:
     return int((windfall.folder / "out" / "total").read_text())
 
 
-def test_the_first_tasks_end_before_the_last_are_there(windfall: CommandLine) -> None:
+def test_first_tasks_end_before_the_last_part_is_sent(windfall: CommandLine) -> None:
     windfall.write("app.query", app(8))
     process = start(windfall, 3, False, "run", "app.query", "-o", "out", "--json")
     out, err = process.communicate(timeout=120)
@@ -99,7 +99,7 @@ def held_bag(windfall: CommandLine, name: str) -> int:
         return int(until(found, 60))
 
 
-def test_whoever_is_interrupted_closes_the_bag_and_can_go_on(windfall: CommandLine) -> None:
+def test_interrupted_run_closes_its_bag_and_rerun_does_the_rest(windfall: CommandLine) -> None:
     windfall.write("app.query", app(8))
     process = start(windfall, 1, True, "run", "app.query", "--name", "cut-short", "-o", "out")
     bag = held_bag(windfall, "cut-short")
@@ -124,7 +124,7 @@ def test_a_bag_whose_client_died_is_explained(windfall: CommandLine) -> None:
     assert windfall.json("show", bag)["state"] == "succeeded"
 
 
-def test_what_is_submitted_comes_in_parts_too(windfall: CommandLine) -> None:
+def test_submit_sends_a_large_bag_in_parts(windfall: CommandLine) -> None:
     windfall.write("app.query", app(8))
     process = start(windfall, -1, False, "submit", "app.query", "--name", "left", "--json")
     out, err = process.communicate(timeout=60)
@@ -135,7 +135,7 @@ def test_what_is_submitted_comes_in_parts_too(windfall: CommandLine) -> None:
 
 
 @pytest.mark.needs("compilers")
-def test_what_is_compiled_goes_along_and_is_remembered(windfall: CommandLine) -> None:
+def test_program_compiled_in_a_part_is_reused(windfall: CommandLine) -> None:
     """By the numbers that tasks have in the server."""
     source = component("Sixfold", "out integer y, in integer x", "CXX", "y = 6 * x;", "// in parts")
     for last, tasks in ((9, 10), (7, 7)):  # the second time nothing is compiled

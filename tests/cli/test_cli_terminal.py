@@ -166,7 +166,7 @@ def test_a_pipe_gets_lines_without_control_codes(windfall, tmp_path):
     assert (run.returncode, CONTROL.search("".join(lines) + rest)) == (0, None)
 
 
-def test_the_text_of_the_bar(monkeypatch):
+def test_bar_shows_counts_failures_eta_and_rate(monkeypatch):
     progress = Progress("sweep", 1000)
     progress.terminal = False
     progress._history.extend([(0.0, 0), (10.0, 200)])
@@ -176,7 +176,7 @@ def test_the_text_of_the_bar(monkeypatch):
     )
 
 
-def test_a_rate_says_nothing_of_who_runs_for_longer_than_all_were_to_take():
+def test_eta_disappears_once_it_has_passed():
     progress = Progress("sweep", 8)
     progress.terminal = False
     progress._history.extend([(0.0, 0), (1.0, 7)])
@@ -188,7 +188,7 @@ def test_a_rate_says_nothing_of_who_runs_for_longer_than_all_were_to_take():
 STEERING = r"printf 'a\033[2Jb\302\233c\r\nd\007'; printf 'e\033]0;title' >&2; exit {x}"
 
 
-def test_what_a_task_wrote_does_not_steer_the_terminal(windfall):
+def test_output_of_a_task_does_not_steer_the_terminal(windfall):
     done = windfall("run", STEERING, "-s", "x=3,0", "--retries", "0", "--name", "steer", text=False)
     assert done.returncode == 1
     for arguments in (["logs", "steer", "0"], ["logs", "steer", "0", "--json"], ["show", "steer", "0"],
@@ -203,7 +203,7 @@ def test_what_a_task_wrote_does_not_steer_the_terminal(windfall):
     assert piped.stdout == b"a\x1b[2Jb\xc2\x9bc\r\nd\x07"
 
 
-def test_sentences_are_harmless(capsys):
+def test_messages_spell_out_control_characters(capsys):
     say("task \x1b[2J\x9b\x07 of\tus\nagain")
     Progress("bag", 1, quiet=True).say("\x1b]0;x")
     assert capsys.readouterr().err == "task \\x1b[2J\\x9b\\x07 of\tus\nagain\n\\x1b]0;x\n"

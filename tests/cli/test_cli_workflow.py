@@ -20,7 +20,7 @@ def line(tmp_path: Path) -> CommandLine:
     return CommandLine(tmp_path / "home", tmp_path / "work")
 
 
-def test_compile_says_what_it_needs(line: CommandLine) -> None:
+def test_compile_prints_tasks_depth_width_and_longest_chain(line: CommandLine) -> None:
     done = line("compile", str(EXAMPLE / "product.query"), "--components", str(EXAMPLE), "--set", "div=3", "--json")
     found = json.loads(done.stdout)
     assert (found["tasks"], found["depth"], found["width"]) == (18 + 27 + 27, 30, 27)
@@ -29,7 +29,7 @@ def test_compile_says_what_it_needs(line: CommandLine) -> None:
     assert not (line.home / "server.json").exists()
 
 
-def test_figure_2(line: CommandLine) -> None:
+def test_figure_2_compiles_without_its_credentials(line: CommandLine) -> None:
     """As printed there is one mistake, whether its components are known or not; without its credentials it compiles."""
     (line.folder / "figure2.query").write_text(papers.FIGURE_2)
     (line.folder / "parts.xml").write_text(f"<yml-query>{MATRICES}</yml-query>")
@@ -43,7 +43,7 @@ def test_figure_2(line: CommandLine) -> None:
     assert (found["tasks"], found["edges"], found["depth"], found["width"]) == (24, 33, 11, 8)
 
 
-def test_mistakes_are_told_with_their_place(line: CommandLine) -> None:
+def test_compile_prints_all_mistakes_with_their_places(line: CommandLine) -> None:
     (line.folder / "bad.query").write_text("<application><graph>\ncompute nope(x);\nwait(e);\n</graph></application>")
     done = line("compile", "bad.query")
     assert done.returncode == 2 and done.stdout == ""
@@ -65,7 +65,7 @@ def test_mistakes_are_told_with_their_place(line: CommandLine) -> None:
 
 @pytest.mark.parametrize(("arguments", "said"), [
     (["compile", "none.query"], "cannot read none.query"),
-    (["compile", str(EXAMPLE / "components.xml")], "holds components, and no application"),
+    (["compile", str(EXAMPLE / "components.xml")], "holds components, but no application"),
     (["compile", str(EXAMPLE / "product.query"), "--set", "div"], "it takes NAME=VALUE"),
     (["compile", str(EXAMPLE / "product.query"), "--set", "x=1"], "has no parameter 'x'"),
     (["component", "add"], "takes files"),
@@ -73,12 +73,12 @@ def test_mistakes_are_told_with_their_place(line: CommandLine) -> None:
     (["component", "show", "Nope"], "there is no component 'Nope'"),
     (["component", "show", "Nope@x"], "is not NAME or NAME@VERSION"),
 ])
-def test_what_is_refused(line: CommandLine, arguments: list[str], said: str) -> None:
+def test_compile_and_component_refuse_wrong_arguments(line: CommandLine, arguments: list[str], said: str) -> None:
     done = line(*arguments)
     assert done.returncode == 2 and said in done.stderr
 
 
-def test_the_catalogue(line: CommandLine) -> None:
+def test_catalogue_keeps_components_until_they_are_removed(line: CommandLine) -> None:
     assert "no components yet" in line("component", "ls").stdout
     added = line("component", "add", str(EXAMPLE / "components.xml")).stdout.splitlines()
     assert added[0] == "MatrixLoad, version 1" and len(added) == 6
@@ -94,7 +94,7 @@ def test_the_catalogue(line: CommandLine) -> None:
     assert done.returncode == 2 and "there is no component 'MatrixLoad'" in done.stderr
 
 
-def test_wfformat(line: CommandLine) -> None:
+def test_compile_and_graph_read_wfformat(line: CommandLine) -> None:
     tasks = [{"name": f"t_{n}", "id": f"t_{n}", "parents": [f"t_{n - 1}"] * (n > 0), "children": []} for n in range(3)]
     body = {"name": "w", "schemaVersion": "1.5", "workflow": {"specification": {"tasks": tasks}}}
     (line.folder / "w.json").write_text(json.dumps(body))
@@ -113,7 +113,7 @@ def test_wfformat(line: CommandLine) -> None:
     assert done.returncode == 2 and "for applications of YvetteML" in done.stderr
 
 
-def test_graph(line: CommandLine) -> None:
+def test_graph_is_drawn_as_dot_svg_and_png(line: CommandLine) -> None:
     app = [str(EXAMPLE / "product.query"), "--components", str(EXAMPLE)]
     assert line("graph", *app).stdout.startswith('digraph "product" {')
     for name, begins in (("a.svg", b"<svg"), ("a.png", b"\x89PNG"), ("a.dot", b"digraph")):
@@ -126,7 +126,7 @@ def test_graph(line: CommandLine) -> None:
     assert done.returncode == 2 and "does not end with .dot" in done.stderr
 
 
-def test_a_damaged_component_is_told_and_others_are_used(line: CommandLine) -> None:
+def test_damaged_component_is_reported_and_others_are_used(line: CommandLine) -> None:
     line("component", "add", str(EXAMPLE / "components.xml"))
     kept = line.home / "components"
     (kept / "MatrixComp_Impl" / "1.xml").write_text("<half of a fi")
@@ -134,12 +134,12 @@ def test_a_damaged_component_is_told_and_others_are_used(line: CommandLine) -> N
     assert rows["MatrixComp_Impl"]["type"] == "damaged" and rows["MatrixLoad_Impl"]["type"] == "impl"
     line.write("one.query", '<application><graph>compute MatrixLoad(m, "a", 1, 1, 1, 1);</graph></application>')
     done = line("run", "one.query", "--dry-run")
-    assert done.returncode == 0 and "'MatrixComp_Impl' of the catalogue is damaged" in done.stderr
+    assert done.returncode == 0 and "'MatrixComp_Impl' in the catalogue is damaged" in done.stderr
     assert line("component", "rm", "MatrixComp_Impl").returncode == 0
 
 
 @pytest.mark.parametrize("suffix", [".query", ".xml", ".yml"])
-def test_an_application_by_its_name(line: CommandLine, suffix: str) -> None:
+def test_application_file_is_known_by_its_suffix(line: CommandLine, suffix: str) -> None:
     line.write(f"one{suffix}", '<application><graph>compute MatrixLoad(m, "a", 1, 1, 1, 1);</graph></application>')
     done = line("run", f"one{suffix}", "--components", str(EXAMPLE), "--dry-run")
     assert done.returncode == 0 and done.stdout.startswith("one: 2 tasks")

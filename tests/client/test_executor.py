@@ -324,7 +324,7 @@ def test_failed_argument_and_its_call_count_as_failed(executor):
 
 
 @pytest.mark.parametrize("place", range(6))
-def test_as_completed_misses_no_future_that_ends_between_its_lines(place):
+def test_no_future_is_missed_that_ends_between_lines_of_as_completed(place):
     """One future is done; one ends at line `place` of the first `take`; one ends while only it is waited for."""
     done, between, late = futures = [concurrent.futures.Future() for _ in range(3)]
     done.set_result(None)
@@ -382,7 +382,7 @@ def test_shutdown_waits_for_chained_calls(client):
     assert isinstance(future.exception(), TypeError) and other.result() == "None"
 
 
-def test_as_completed_agrees_with_the_standard_librarys(executor):
+def test_our_as_completed_agrees_with_the_standard_librarys(executor):
     for function in (as_completed, concurrent.futures.as_completed):
         futures = [executor.submit(abs, -i) for i in range(500)]
         assert sorted(future.result() for future in function(futures)) == list(range(500))

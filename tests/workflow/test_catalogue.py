@@ -25,7 +25,7 @@ def written(path: Path, text: str) -> Path:
     return path
 
 
-def test_versions(catalogue: Catalogue, tmp_path: Path) -> None:
+def test_changed_component_gets_a_new_version(catalogue: Catalogue, tmp_path: Path) -> None:
     assert list(catalogue) == [] and len(catalogue) == 0 and "add" not in catalogue
     file = written(tmp_path / "add.xml", abstract("add", "out real r", "in real a"))
     (entry,) = catalogue.add(file)
@@ -38,7 +38,7 @@ def test_versions(catalogue: Catalogue, tmp_path: Path) -> None:
     assert catalogue.versions("add") == [1, 2] and list(catalogue) == ["add"]
 
 
-def test_removing(catalogue: Catalogue, tmp_path: Path) -> None:
+def test_removed_version_is_gone_and_its_number_stays_used(catalogue: Catalogue, tmp_path: Path) -> None:
     file = tmp_path / "add.xml"
     for n in (1, 2, 3):
         catalogue.add(written(file, abstract("add", *(f"in real p{k}" for k in range(n)))))
@@ -52,20 +52,20 @@ def test_removing(catalogue: Catalogue, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["../secret", "a/b", "", ".", "x" * 200])
-def test_names_lead_nowhere_else(catalogue: Catalogue, name: str) -> None:
+def test_component_name_never_leads_out_of_the_catalogue(catalogue: Catalogue, name: str) -> None:
     assert name not in catalogue
     with pytest.raises(NotFound):
         catalogue.path(name)
 
 
-def test_several_in_one_file_and_implementations(catalogue: Catalogue, tmp_path: Path) -> None:
+def test_file_adds_several_components_and_implementations(catalogue: Catalogue, tmp_path: Path) -> None:
     impl = '<component type="impl" name="add_c" abstract="add"><source lang="C">r = a;</source></component>'
     file = written(tmp_path / "two.xml", f"<yml-query>{abstract('add', 'in real a')}{impl}</yml-query>")
     assert [entry.component.name for entry in catalogue.add(file)] == ["add", "add_c"]
     assert [each.name for each in ComponentLibrary(catalogue).implementations("add")] == ["add_c"]
 
 
-def test_what_is_wrong_is_not_added(catalogue: Catalogue, tmp_path: Path) -> None:
+def test_wrong_file_adds_no_component(catalogue: Catalogue, tmp_path: Path) -> None:
     with pytest.raises(BadInput):
         catalogue.add(written(tmp_path / "bad.xml", "<component type='abstract'/>"))
     with pytest.raises(BadInput, match="holds no component"):
@@ -73,7 +73,7 @@ def test_what_is_wrong_is_not_added(catalogue: Catalogue, tmp_path: Path) -> Non
     assert list(catalogue) == []
 
 
-def test_a_folder(tmp_path: Path) -> None:
+def test_folder_gives_the_components_of_its_files(tmp_path: Path) -> None:
     written(tmp_path / "a.query", abstract("a"))
     written(tmp_path / "b.xml", abstract("b"))
     written(tmp_path / "notes.yml", "not: xml")
@@ -93,7 +93,7 @@ IMPL = '<component type="impl" name="{0}_c" abstract="{0}"><source lang="C">r = 
 
 
 @pytest.mark.parametrize("damage", ["<broken", "", "<component type='abstract' name='other'/>", "\0"])
-def test_one_that_is_damaged_does_not_keep_others_from_being_used(
+def test_damaged_component_leaves_others_usable(
     catalogue: Catalogue, tmp_path: Path, damage: str
 ) -> None:
     for name in ("add", "sub"):
@@ -107,7 +107,7 @@ def test_one_that_is_damaged_does_not_keep_others_from_being_used(
     assert catalogue.remove("sub_c") == [1]
 
 
-def test_what_lies_beside_is_left_alone(catalogue: Catalogue, tmp_path: Path) -> None:
+def test_catalogue_ignores_files_that_are_no_versions(catalogue: Catalogue, tmp_path: Path) -> None:
     catalogue.add(written(tmp_path / "add.xml", abstract("add")))
     for name in ("2", "3.xml.swp", "\u0663.xml", "x.xml"):
         written(catalogue.folder / "add" / name, "")

@@ -72,13 +72,13 @@ def shown(program: Program) -> set[tuple[str, str]]:
     return {(names[before], names[after]) for before, after in edges.tolist()}
 
 
-def test_the_same_graph() -> None:
+def test_composed_workflow_has_the_graph_of_its_yvetteml() -> None:
     mine, theirs = composed().program(), program_of(TEXT, COMPONENTS)
     assert mine.tasks == theirs.tasks == 21 and np.array_equal(np.sort(mine.levels), np.sort(theirs.levels))
     assert shown(mine) == shown(theirs)
 
 
-def test_calls_of_calls() -> None:
+def test_nested_calls_become_tasks_that_pass_data() -> None:
     flow = Workflow("w", product(load(1, 2), product(load(3, 4), load(5, 6))).to(data("x")))
     built = flow.built()
     assert sum(1 for _ in flow.program().stream()) == 5 and [each.name for each in built.results] == ["x"]
@@ -121,7 +121,7 @@ def test_workflows_that_a_loop_makes_are_not_deep() -> None:
         Workflow("w", deep)
 
 
-def test_numbers_of_numpy() -> None:
+def test_numpy_numbers_are_accepted_as_arguments() -> None:
     flow = Workflow("w", [product(np.float32(0.5), load(*np.array([1, i]))).to(data("x")[i]) for i in np.arange(3)])
     assert [str(task) for task in flow.program().stream()][-1] == "product(x[2], 0.5, unnamed-result[5])"
 
@@ -129,7 +129,7 @@ def test_numbers_of_numpy() -> None:
 SIZE = 3
 
 
-def test_what_is_not_there_when_it_runs_is_told() -> None:
+def test_function_with_names_from_outside_is_refused() -> None:
     @component
     def uses(x: int) -> int:
         return [x * SIZE for _ in range(2)][0]
@@ -151,7 +151,7 @@ def test_what_is_not_there_when_it_runs_is_told() -> None:
         component(lambda *x: x)
 
 
-def test_what_cannot_be_composed() -> None:
+def test_wrong_arguments_of_components_are_refused() -> None:
     with pytest.raises(BadInput, match="cannot be an argument"):
         Workflow("w", load(object(), 2))  # type: ignore[arg-type]
     for number in (1 << 62, float("nan"), "x" * 100_001):
@@ -166,7 +166,7 @@ def test_what_cannot_be_composed() -> None:
         Workflow("w", load(1, 2), another(1))
 
 
-def test_mistakes_speak_python() -> None:
+def test_hints_for_mistakes_speak_python() -> None:
     """There is no line of a program to point at, and no <params>."""
     m, e = data("m"), event("e")
     with pytest.raises(BadInput) as read:
@@ -185,12 +185,12 @@ class Taker:
         return 7
 
 
-def test_what_is_hardly_meant_is_warned_about() -> None:
+def test_unordered_writes_are_warned_about() -> None:
     x = data("x")
     with pytest.warns(UserWarning, match="^w: 'x' is written by two tasks that nothing puts in order; notify and wait"):
         assert Workflow("w", par(load(1, 2).to(x), load(3, 4).to(x))).submit(Taker()) == 7
 
 
-def test_it_is_a_bag_like_any_other() -> None:
+def test_composed_workflow_builds_the_bag_of_its_program() -> None:
     flow = composed()
     assert flow.built().bag == build(flow.program(), flow._shelf()).bag

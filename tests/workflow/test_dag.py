@@ -28,7 +28,7 @@ def walked(graph: Dag, one_by_one: bool) -> dags.Shape:
 
 @settings(max_examples=200, deadline=None)
 @given(graphs(), st.booleans())
-def test_levels_chains_and_edges(graph: Dag, one_by_one: bool) -> None:
+def test_levels_chains_and_edges_agree_with_a_plain_walk(graph: Dag, one_by_one: bool) -> None:
     found = walked(graph, one_by_one)
     assert sorted(found.order.tolist()) == list(range(graph.nodes))
     before: list[set[int]] = [set() for _ in range(graph.nodes)]
@@ -66,5 +66,5 @@ def test_many_tasks_are_reduced_block_by_block(monkeypatch: pytest.MonkeyPatch) 
 
 
 @given(st.lists(st.integers(-5, 5)))
-def test_distinct(numbers: list[int]) -> None:
+def test_distinct_returns_each_number_once_in_order(numbers: list[int]) -> None:
     assert distinct(np.array(numbers, np.int64)).tolist() == sorted(set(numbers))

@@ -47,14 +47,14 @@ def mistakes(folder: Path, text: str) -> list[tuple[str, str]]:
 # --- what it says ----------------------------------------------------------------------------------------------------
 
 
-def test_a_diamond(folder: Path) -> None:
+def test_diamond_has_its_edges_depth_and_width(folder: Path) -> None:
     graph = load(folder, DIAMOND)
     assert edges(graph) == {("A", "B"), ("A", "C"), ("B", "D"), ("C", "D")}
     found = graph.requirements()
     assert (found["tasks"], found["edges"], found["depth"], found["width"]) == (4, 4, 3, 2)
 
 
-def test_everything_about_a_node(folder: Path) -> None:
+def test_reader_takes_in_every_command_about_a_node(folder: Path) -> None:
     graph = load(folder, "\n".join((
         "# a comment", "job A t.sub dir sub noop", "JOB B t.sub DONE", "JOB C \\", "   t.sub",
         'VARS A one="1 \\"x\\"" two="\\\\"', 'VARS ALL_NODES three="$(JOB)"',
@@ -76,7 +76,7 @@ def test_the_last_command_counts(folder: Path) -> None:
     assert (graph.nodes[0].retries, graph.nodes[0].priority) == (2, 8)
 
 
-def test_splices(folder: Path) -> None:
+def test_splice_joins_the_graph_by_its_first_and_last_nodes(folder: Path) -> None:
     """A splice's ends are its first and last nodes; the same file twice is two graphs."""
     load(folder, DIAMOND + "MAXJOBS here 1\nMAXJOBS +all 3\nCATEGORY A here\nCATEGORY B +all", "inner.dag")
     graph = load(folder, "SPLICE X inner.dag\nSPLICE Y inner.dag\nPARENT X CHILD Y\nMAXJOBS X+here 9\nMAXJOBS +all 2")
@@ -163,14 +163,14 @@ def test_mistakes_have_a_place(folder: Path, text: str, where: str, said: str) -
     assert len(found) == 1 and found[0][0] == where and said in found[0][1], found
 
 
-def test_what_cannot_be_said_of_a_whole(folder: Path) -> None:
+def test_wrong_commands_for_splices_and_subdags_are_refused(folder: Path) -> None:
     load(folder, DIAMOND, "inner.dag")
     for kind, more in (("SPLICE S inner.dag", ["2:7", "3:6"]), ("SUBDAG EXTERNAL S inner.dag", [])):
         found = mistakes(folder, f'{kind}\nRETRY S 1\nVARS S a="b"\nSCRIPT PRE S p\n')
         assert [where for where, _ in found] == [*more, "4:12"]
 
 
-def test_variables_of_a_subdag_reach_nobody(folder: Path) -> None:
+def test_variables_of_a_subdag_reach_no_node(folder: Path) -> None:
     """DAGMan gives them to the job that runs the inner DAG, which makes nothing of them."""
     load(folder, DIAMOND, "inner.dag")
     graph = load(folder, 'SUBDAG EXTERNAL S inner.dag\nVARS S a="b"\n')
@@ -186,7 +186,7 @@ def test_a_splice_without_nodes_has_no_place_in_the_order(folder: Path) -> None:
     assert len(load(folder, "JOB A t.sub\nSPLICE S empty.dag\n").nodes) == 1
 
 
-def test_codes_below_zero_are_signals(folder: Path) -> None:
+def test_exit_codes_below_zero_mean_signals(folder: Path) -> None:
     graph = load(folder, "JOB A t.sub\nRETRY A 5000 UNLESS-EXIT -15\nABORT-DAG-ON A -9\nJOB a.b t.sub\n"
                  "RETRY a.b 1 UNLESS-EXIT -1001\n")
     assert (graph.nodes[0].unless, graph.nodes[0].abort, graph.nodes[0].retries) == (143, (137, None), 1000)
@@ -209,7 +209,7 @@ def test_words_of_a_script_in_any_case(folder: Path) -> None:
     assert named == ["./s.sh", "'$RETURN'", '"$RETURN"'], "a node may be called what a shell would fill in"
 
 
-def test_a_submit_file_may_ask_which_try_it_is(folder: Path) -> None:
+def test_node_whose_submit_file_uses_retry_is_attended(folder: Path) -> None:
     (folder / "r.sub").write_text("executable = /bin/echo\narguments = $(Retry) $(JOB)\n")
     graph = load(folder, "JOB A r.sub\nJOB B t.sub\nRETRY ALL_NODES 2\n")
     jobs = NodeJobs(graph).all()
@@ -245,7 +245,7 @@ def test_nests_are_bounded(folder: Path) -> None:
         reader.load(folder / "0.dag")
 
 
-def test_what_is_read_over_and_over_is_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repeated_reading_of_files_is_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A megabyte of comments, spliced ten thousand times, is ten gigabytes to be read."""
     monkeypatch.setattr(reader, "MAX_TEXT", 1 << 20)
     (folder / "long.dag").write_text("# nothing\n" * 10_000)
@@ -257,7 +257,7 @@ def test_what_is_read_over_and_over_is_bounded(folder: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize(("line", "bound"), [('VARS ALL_NODES a="1" b="2"', "MAX_GIVEN"),
                                              ("RETRY ALL_NODES 1", "MAX_SAID")])
-def test_what_is_said_of_all_nodes_is_bounded(
+def test_commands_for_all_nodes_are_bounded(
     folder: Path, monkeypatch: pytest.MonkeyPatch, line: str, bound: str
 ) -> None:
     monkeypatch.setattr(commands, bound, 1_000)
@@ -299,11 +299,11 @@ def values(text: str, **given: str) -> Values:
         ("", []),
     ],
 )
-def test_arguments(written: str, meant: list[str]) -> None:
+def test_arguments_are_split_by_the_rules_of_condor(written: str, meant: list[str]) -> None:
     assert values(f"arguments = {written}").arguments() == meant
 
 
-def test_values() -> None:
+def test_submit_file_gives_values_sizes_and_counts() -> None:
     found = values(
         "Executable = $(program)\nprogram=prog-$(version)\n# no\nenvironment = A=1;B=x y\nrequest_memory=2\n"
         "request_disk = 1GB\nrequest_cpus = $(cpus:3)\noutput = out.\\\n  txt\nqueue 1\n", version="2",
@@ -326,7 +326,7 @@ def test_values() -> None:
         ("a = $INT(x)", "a", "not known here"),
     ],
 )
-def test_macros_that_cannot_be(text: str, name: str, said: str) -> None:
+def test_impossible_macros_are_refused(text: str, name: str, said: str) -> None:
     with pytest.raises(BadInput) as caught:
         values(text).get(name)
     assert said in caught.value.message and caught.value.where.startswith("x.sub:1:")
@@ -355,7 +355,7 @@ def test_descriptions_of_more_than_one_job(text: str) -> None:
 # --- jobs ------------------------------------------------------------------------------------------------------------
 
 
-def test_who_needs_a_file_gets_it_from_who_makes_it(folder: Path) -> None:
+def test_node_reads_files_of_the_nodes_that_make_them(folder: Path) -> None:
     made = "executable = /bin/sh\noutput = o/$(JOB).txt\ntransfer_output_files = deep/d.bin\n"
     (folder / "make.sub").write_text(made)
     (folder / "take.sub").write_text("executable = run.sh\ntransfer_input_files = o/A.txt, d.bin, here.txt\n")
@@ -387,7 +387,7 @@ def test_who_needs_a_file_gets_it_from_who_makes_it(folder: Path) -> None:
         ("executable = /bin/sh\nenvironment = nonsense", "is no NAME=VALUE"),
     ],
 )
-def test_jobs_that_cannot_be(folder: Path, sub: str, said: str) -> None:
+def test_impossible_jobs_are_refused_with_their_place(folder: Path, sub: str, said: str) -> None:
     (folder / "bad.sub").write_text(sub + "\n")
     with pytest.raises(BadInput) as caught:
         NodeJobs(load(folder, "JOB A bad.sub\n")).all()
@@ -428,7 +428,7 @@ def test_a_folder_with_something_else_than_files(folder: Path) -> None:
     assert caught.value.where.endswith("d.sub:2:1")
 
 
-def test_the_last_node_is_looked_at_before_the_first_runs(folder: Path) -> None:
+def test_final_node_is_checked_before_the_first_node_runs(folder: Path) -> None:
     """It may read what others leave, which is not here yet."""
     (folder / "make.sub").write_text("executable = /bin/sh\noutput = $(JOB).txt\n")
     (folder / "last.sub").write_text("executable = /bin/sh\narguments = $(DAG_STATUS)\ntransfer_input_files = A.txt\n")
@@ -450,7 +450,7 @@ def test_a_submit_file_that_is_not_there(folder: Path) -> None:
 # --- rescue files ----------------------------------------------------------------------------------------------------
 
 
-def test_rescue_files(folder: Path) -> None:
+def test_rescue_files_are_numbered_and_applied(folder: Path) -> None:
     graph = load(folder, DIAMOND)
     assert rescue.newest(graph.file) is None
     first = rescue.write(graph, ["A"], ["B"])
@@ -467,7 +467,7 @@ def test_rescue_files(folder: Path) -> None:
     assert rescue.write(graph, [], []).name == "x.dag.rescue999"
 
 
-def test_only_a_file_is_a_rescue_file(folder: Path) -> None:
+def test_pipes_and_directories_are_no_rescue_files(folder: Path) -> None:
     """A pipe of that name would be waited for for ever."""
     graph = load(folder, DIAMOND)
     (folder / "x.dag.rescue001").write_text("DONE A\n")
@@ -533,7 +533,7 @@ WORDS = st.sampled_from(
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.lists(WORDS, max_size=6), max_size=8))
-def test_no_file_gets_the_better_of_the_reader(folder: Path, text: list[list[str]]) -> None:
+def test_reader_survives_random_dag_files(folder: Path, text: list[list[str]]) -> None:
     (folder / "inner.dag").write_text("JOB I t.sub\nJOB J t.sub\nPARENT I CHILD J\n")
     try:
         graph = load(folder, "\n".join(map(" ".join, text)))
@@ -544,7 +544,7 @@ def test_no_file_gets_the_better_of_the_reader(folder: Path, text: list[list[str
 
 @settings(max_examples=200, deadline=None)
 @given(st.text(alphabet="ab=$():\"' \n\\#{}queuif0,;", max_size=120))
-def test_no_description_gets_the_better_of_the_reader(text: str) -> None:
+def test_reader_survives_random_submit_files(text: str) -> None:
     try:
         found = values("arguments = x\n" + text)
         for name in found.description.entries:

@@ -203,7 +203,7 @@ def shelf_of(graph: ast.Block) -> ComponentLibrary:
 
 @settings(max_examples=200, deadline=None)
 @given(programs())
-def test_who_reads_what(made: tuple[ast.Block, ast.Block]) -> None:
+def test_every_task_reads_what_was_written_last_before_it(made: tuple[ast.Block, ast.Block]) -> None:
     block, graph = made
     shelf = shelf_of(graph)
     walk = Walk(shelf)

@@ -65,7 +65,7 @@ LATER = """<?xml version="1.0"?>
 """
 
 
-def test_an_application() -> None:
+def test_application_file_gives_its_parameters() -> None:
     file = loads(LATER.encode(), "sums.query")
     assert file.application and file.application.description == "Adds" and file.notes == []
     n, data = file.application.params
@@ -145,7 +145,7 @@ def test_everything_wrong_with_a_file_is_told_at_once() -> None:
     ("<application><graph>a < b</graph></application>", "not XML"),
     ("<a", "not XML"),
 ])
-def test_what_is_refused(text: str, said: str) -> None:
+def test_wrong_application_and_component_files_are_refused(text: str, said: str) -> None:
     assert said in wrong(text).message
 
 

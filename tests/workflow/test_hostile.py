@@ -39,7 +39,7 @@ def refused(function: Callable[[], object], said: str) -> None:
     timed(wrong)
 
 
-def test_many_attributes() -> None:
+def test_many_unknown_attributes_are_read_in_time() -> None:
     many = " ".join(f'a{number}="x"' for number in range(60_000))
     timed(lambda: loads(f"<application {many}><graph/></application>".encode(), "f"))
     assert len(loads(f"<application {many}><graph/></application>".encode(), "f").notes) == 20
@@ -50,7 +50,7 @@ def test_many_mistakes_on_a_long_line() -> None:
     refused(lambda: loads(text.encode(), "f"), "100 mistakes or more; the first 50 are shown")
 
 
-def test_many_components() -> None:
+def test_many_components_are_read_in_time() -> None:
     text = "<yml-query>" + "".join(abstract(f"c{number}") for number in range(15_000)) + "</yml-query>"
     timed(lambda: loads(text.encode(), "f"))
 
@@ -61,15 +61,15 @@ def test_many_components_that_do_not_exist() -> None:
     refused(lambda: program_of(application(calls), parts), "did you mean")
 
 
-def test_one_that_does_not_exist_in_every_iteration() -> None:
+def test_unknown_component_in_every_iteration_is_refused_in_time() -> None:
     parts = "".join(abstract(f"b{number}x") for number in range(1_500))
     refused(lambda: program_of(application("x := 0; seq (i := 1; 5000) do x := x + 1; compute a7x(); enddo"), parts),
             "did you mean 'b7x'")
 
 
 @pytest.mark.parametrize("what", ["if i gt 3 then endif ", "compute t(i); ", "par (j := 1; 2) do enddo "])
-def test_many_variables(what: str) -> None:
-    """What a statement copies is counted, too."""
+def test_copies_of_many_variables_count_as_effort(what: str) -> None:
+    """A statement copies the variables that it sees."""
     graph = "par (i := 1; 1000) do " + "".join(f"x{n} := i; " for n in range(4_000)) + what * 12_000 + "enddo"
     refused(lambda: program_of(application(graph), ONE), "too large to be unrolled")
 
@@ -111,7 +111,7 @@ TEXTS = abstract("s", "in string p") + ('<component type="impl" name="sI" abstra
                                         "<source>true</source></impl></component>")
 
 
-def test_long_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_texts_are_bounded_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     refused(lambda: program_of(application(f'compute s("{"x" * 100_001}");'), TEXTS), "longer than 100,000 bytes")
     long = [letter * 90_000 for letter in "xy"]
     graph = (f'par (i := 1; 9000) do if i % 2 eq 0 then a := "{long[0]}"; else a := "{long[1]}"; endif '

@@ -96,7 +96,7 @@ ONE = [
 
 
 @pytest.mark.parametrize(("graph", "where", "said", "hint"), ONE, ids=[graph[:40] for graph, *_ in ONE])
-def test_one_mistake(graph: str, where: str, said: str, hint: str) -> None:
+def test_mistake_is_found_at_its_line_and_column(graph: str, where: str, said: str, hint: str) -> None:
     (found,) = mistakes(graph)
     line, column = map(int, where.split(":"))
     assert found.where == f"app.query:{line + 1}:{column}"
@@ -129,17 +129,17 @@ def test_a_mistake_in_a_loop_is_told_once() -> None:
     assert len(mistakes("x := 0; seq (i:=1;100) do x := x + 1; compute nope(x); enddo")) == 1
 
 
-def test_what_is_never_reached_is_checked_too() -> None:
+def test_code_that_never_runs_is_checked() -> None:
     for graph in ("par (i:=2;1) do compute nope(i); enddo", "if 1 eq 2 then compute nope(1); endif",
                   "seq (i:=2;1) do compute nope(i); enddo"):
         assert "no component 'nope'" in mistakes(graph)[0].message
 
 
-def test_what_is_never_reached_may_lack_values() -> None:
+def test_code_that_never_runs_may_lack_values() -> None:
     compiled("if 1 eq 2 then x := 1; endif if 1 eq 2 then y := x / 0; wait(e[y]); endif par (i:=2;1)(j:=x;y) do enddo")
 
 
-def test_what_is_never_reached_notifies_nothing() -> None:
+def test_code_that_never_runs_notifies_no_event() -> None:
     for graph in ("seq (i:=2;1) do notify(e[i / 0]); enddo", "if 1 eq 2 then notify(e[y]); endif"):
         assert "'e[1]' is waited for and never notified" in mistakes(graph + " wait(e[1]);")[0].message
 
@@ -152,7 +152,7 @@ def test_what_is_never_reached_notifies_nothing() -> None:
     "notify(e); wait(e); wait(e);",
     'compute load(m, "u", -1); compute count(n, m); compute norm(r, m);',
 ])  # fmt: skip
-def test_what_is_right(graph: str) -> None:
+def test_correct_graphs_compile_without_mistakes(graph: str) -> None:
     compiled(graph)
 
 

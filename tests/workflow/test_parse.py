@@ -78,7 +78,7 @@ blocks = st.lists(st.recursive(simple, _compound, max_leaves=5), max_size=4).map
 
 @settings(max_examples=80, deadline=None)
 @given(blocks)
-def test_what_is_printed_parses_to_the_same(block: ast.Block) -> None:
+def test_printed_graph_parses_to_the_same_tree(block: ast.Block) -> None:
     text = show(block)
     assert tree(text) == block
     assert show(tree(text)) == text

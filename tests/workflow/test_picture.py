@@ -26,7 +26,7 @@ def small(graph: str) -> Program:
     return program_of(f"<application><graph><![CDATA[{graph}]]></graph></application>", PART)
 
 
-def test_every_task_of_figure_2() -> None:
+def test_picture_shows_every_task_of_figure_2() -> None:
     found = picture(program_of(FIGURE_2, MATRICES))
     assert not found.summary and len(found.nodes) == 24 and len(found.arrows) == 33
     assert [len(row) for row in found.rows()] == [4, 4, 8] + [1] * 8
@@ -58,7 +58,7 @@ def test_the_smallest_groups_are_left_out_and_that_is_said(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("text", [FIGURE_2, LARGE], ids=["small", "large"])
-def test_svg_and_png(text: str) -> None:
+def test_svg_and_png_show_every_node(text: str) -> None:
     found = picture(program_of(text, MATRICES), sheet.fits)
     drawn = sheet.draw(found)
     words = [each.text for each in ElementTree.fromstring(drawn.svg()).iter("{http://www.w3.org/2000/svg}text")]
@@ -72,7 +72,7 @@ def _dot_labels(found: Picture) -> list[str]:
     return re.findall(r'\[label="((?:\\.|[^"\\])*)"\]', dot(found))
 
 
-def test_dot() -> None:
+def test_dot_has_a_label_per_task_and_a_cluster_per_section() -> None:
     found = picture(program_of(FIGURE_2, MATRICES))
     assert len(_dot_labels(found)) == 24 and dot(found).count(" -> ") == 33
     assert dot(found).count("subgraph cluster_") == 3
@@ -102,12 +102,12 @@ def test_texts_cannot_break_a_picture() -> None:
     assert any("<&>" in (each.text or "") for each in ElementTree.fromstring(svg).iter())
 
 
-def test_nothing_to_draw() -> None:
+def test_empty_graph_gives_an_empty_picture() -> None:
     found = picture(small(""), sheet.fits)
     assert found.nodes == [] and sheet.draw(found).png()
 
 
-def test_no_picture_is_too_large() -> None:
+def test_large_graph_is_summed_up_in_few_boxes() -> None:
     """Two thousand tasks side by side would be too wide; a chain of them too high."""
     for kind in ("par", "seq"):
         found = picture(small(f"{kind} (i:=1;2000) do compute a(i); enddo"), sheet.fits)

@@ -19,7 +19,7 @@ from windfall.workflow.yvetteml.program import compile_application
 
 @settings(max_examples=200, deadline=None)
 @given(programs())
-def test_the_order_is_the_same(block: ast.Block) -> None:
+def test_plan_keeps_the_order_of_the_program(block: ast.Block) -> None:
     try:
         program = compile_application(Application("random", (), plain("random", show(block)), block), COUNTS)
     except BadInput:
@@ -38,7 +38,7 @@ def test_the_order_is_the_same(block: ast.Block) -> None:
     assert all(before[node] > 1 and after[node] > 1 for node in range(made.tasks, made.dag.nodes))
 
 
-def test_figure_2() -> None:
+def test_plan_of_figure_2_has_its_components_and_sections() -> None:
     made = plan(program_of(papers.without_credentials(papers.FIGURE_2), MATRICES))
     assert made.components == ["MatrixLoad", "MatrixProduct", "MatrixComp"]
     assert made.component.tolist() == [0] * 8 + [1] * 8 + [2] * 8
@@ -52,7 +52,7 @@ def test_barriers_keep_their_gate() -> None:
     assert made.dag.nodes == 201 and len(made.dag.src) == 200
 
 
-def test_units() -> None:
+def test_plan_numbers_the_instances_of_graph_components() -> None:
     graph = "par (i:=1;2) do compute make(src[i], i); compute pair(out[i], i, src); enddo"
     made = plan(program_of(f"<application><graph>{graph}</graph></application>", PAIR))
     assert made.unit.tolist() == [-1, -1, 0, 1, 0, 1, 0, 1]

@@ -64,7 +64,7 @@ def ran(about: Path, folder: Path, command: str, *values: str) -> tuple[int, str
 
 @pytest.mark.needs("compilers")
 @pytest.mark.parametrize(("text", "how"), [(ODD, "3"), ("plain", "1"), ("plain", "2")])
-def test_both_ways_are_one(about: Path, tmp_path: Path, text: str, how: str) -> None:
+def test_shell_and_python_run_a_component_alike(about: Path, tmp_path: Path, text: str, how: str) -> None:
     found = [ran(about, tmp_path / name, command, "", text, how, "")
              for name, command in (("shell", "/bin/sh .component/run.sh"), ("python", OTHERWISE))]
     assert found[0] == found[1]
@@ -74,7 +74,7 @@ def test_both_ways_are_one(about: Path, tmp_path: Path, text: str, how: str) -> 
 
 
 @pytest.mark.needs("compilers")
-def test_what_is_there_is_read(about: Path, tmp_path: Path) -> None:
+def test_input_files_replace_missing_arguments(about: Path, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "kept").write_text("40")
     (tmp_path / "in" / "text").write_text("from a file")
@@ -98,7 +98,7 @@ def test_a_part_of_an_archive_is_for_python(about: Path, tmp_path: Path) -> None
     assert ran(about, tmp_path, "/bin/sh .component/run.sh", "", "2.1", "5", "")[2]["to"] == "picked"
 
 
-def test_who_takes_that_way(parts: tuple[Component, Component]) -> None:
+def test_shell_runs_only_implementations_that_fit(parts: tuple[Component, Component]) -> None:
     echo, made = parts
     other = loads(ECHO.replace('lang="C"', 'lang="C" platform="$(rm)"').encode(), "echo.xml").components[1]
     family = loads(ECHO.replace('name="text"', 'name="text" collection="yes"').encode(), "echo.xml").components[0]

@@ -27,11 +27,11 @@ def doubts(graph: str, params: str = "") -> list[str]:
     "par (i:=1;3) do compute put(a[i]); enddo compute all(a);",
     "par (i:=1;2) do compute put(a[i][1]); compute all(a[i]); compute put(a[i][2]); enddo",
 ])  # fmt: skip
-def test_nothing_to_doubt(graph: str) -> None:
+def test_ordered_uses_of_data_raise_no_doubt(graph: str) -> None:
     assert doubts(graph) == []
 
 
-def test_figure_2_has_none() -> None:
+def test_figure_2_raises_no_doubt() -> None:
     assert program_of(papers.without_credentials(papers.FIGURE_2), MATRICES).doubts == []
 
 
@@ -48,19 +48,19 @@ def test_figure_2_has_none() -> None:
     ("par (i:=1;2) do compute put(a[i][1]); par compute put(a[i][2]); // compute all(a[3-i]); endpar enddo",
      "'a[2]' is read as a whole while a part of it is written where i = 1"),
 ])  # fmt: skip
-def test_in_doubt(graph: str, said: str) -> None:
+def test_unordered_uses_of_data_raise_a_doubt(graph: str, said: str) -> None:
     found = doubts(graph)
     assert len(found) == (1 if said else 0), found
     assert said in "".join(found)
 
 
-def test_what_comes_from_outside_may_be_read_at_any_time() -> None:
+def test_data_from_outside_may_be_read_at_any_time() -> None:
     graph = "compute get(a); compute put(a);"
     assert doubts(graph, '<param name="a" type="N" mode="inout"/>') == []
     assert doubts(graph, '<param name="a" type="N" mode="out"/>') != []
 
 
-def test_there_are_not_too_many() -> None:
+def test_number_of_doubts_is_bounded() -> None:
     assert len(doubts(" ".join(f"par compute put(a{n}); // compute get(a{n}); endpar" for n in range(40)))) == 20
 
 

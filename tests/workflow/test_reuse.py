@@ -38,7 +38,7 @@ def order(bag: Bag, wanted: set[str]) -> set[tuple[str, str]]:
 
 @given(shapes, st.data())
 @settings(max_examples=80, deadline=None)
-def test_what_is_left_keeps_its_order(shape: Shape, data: st.DataObject) -> None:
+def test_remaining_tasks_keep_their_order(shape: Shape, data: st.DataObject) -> None:
     text, _ = written(shape, [], set())
     old = gates.FEW, gates.TIMES
     gates.FEW, gates.TIMES = data.draw(st.sampled_from([old, (1, 0)]))
@@ -63,7 +63,7 @@ def wide(number: int) -> Built:
                  f"par (i := 1; 300) do compute Make(y[i], i + {number} + 1000); enddo")
 
 
-def test_between_wide_sections_that_changed_the_gate_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gate_stays_between_wide_sections_that_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has run before, with the same words; but what it waits for has not."""
     monkeypatch.setattr("windfall.workflow.build.reuse.MAX_BRIDGED", 10_000)
     before, now = wide(0).bag, wide(5000).bag

@@ -69,7 +69,7 @@ def reach(nodes: int, pairs: np.ndarray) -> np.ndarray:
 
 
 @given(edges_, st.integers(1, 15), st.booleans())
-def test_without_gates_the_same_tasks_wait_for_each_other(pairs: list[tuple[int, int]], tasks: int, few: bool) -> None:
+def test_removing_gates_keeps_the_order_of_tasks(pairs: list[tuple[int, int]], tasks: int, few: bool) -> None:
     """Nodes in an order of their own, so that gates stand anywhere; some gates stay where few edges are wanted."""
     shuffled = np.random.default_rng(tasks).permutation(15)
     along = np.array([(a, b) for a, b in pairs if a < b], np.int64).reshape(-1, 2)
@@ -169,7 +169,7 @@ def written(shape: Shape, names: list[int], order: set[tuple[int, int]]) -> tupl
 
 @given(shapes, st.data())
 @settings(max_examples=60, deadline=None)
-def test_nothing_starts_early_and_a_failure_takes_only_what_depends_on_it(shape: Shape, data: st.DataObject) -> None:
+def test_tasks_start_in_order_and_failure_cancels_only_dependents(shape: Shape, data: st.DataObject) -> None:
     order: set[tuple[int, int]] = set()
     names: list[int] = []
     text, _ = written(shape, names, order)
@@ -207,7 +207,7 @@ def play(bench: Bench, failing: set[int], data: st.DataObject) -> dict[int, set[
 
 
 @pytest.mark.parametrize("name", ["x[a]", "x[1", "x[]", "x[1]y", "x[\uff11]", "x[../y]", "", "x [1]", "x[1][-]"])
-def test_what_names_no_data_is_refused(name: str) -> None:
+def test_wrong_name_of_data_is_refused(name: str) -> None:
     text = '<application><params><param name="x" type="integer" collection="yes"/></params><graph>' + (
         "compute Sum(s, x, 1);</graph></application>")
     application = loads(text.encode(), "app").application

@@ -129,7 +129,7 @@ def test_an_application_is_cut_along_its_levels() -> None:
     {"targets": [Target(name="a", command="a {x}", source=table("1", "2")),
                  Target(name="b", command="b {x}", after=["a"], source=table("1", "2"))]},
 ])  # fmt: skip
-def test_what_cannot_be_cut_goes_as_it_is(change: dict[str, Any]) -> None:
+def test_bag_that_cannot_be_cut_is_sent_whole(change: dict[str, Any]) -> None:
     bag = Bag(name="any", targets=[Target(command="a {x}", source=table("1", "2", "3"))])
     assert cut(bag, 1) is not None
     assert cut(msgspec.structs.replace(bag, **change), 1) is None

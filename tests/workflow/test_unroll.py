@@ -108,7 +108,7 @@ def order_of(program: Program) -> set[tuple[str, str]]:
 
 @settings(max_examples=300, deadline=None)
 @given(programs())
-def test_the_same_as_one_instance_after_the_other(block: ast.Block) -> None:
+def test_program_equals_a_walk_instance_by_instance(block: ast.Block) -> None:
     source = plain("random", show(block))
     slow, order = naive.Naive(), None
     try:
@@ -136,7 +136,7 @@ def test_the_same_as_one_instance_after_the_other(block: ast.Block) -> None:
 
 
 @pytest.mark.parametrize(("div", "loads_", "products"), [(2, 8, 8), (3, 18, 27), (8, 128, 512)])
-def test_figure_2(div: int, loads_: int, products: int) -> None:
+def test_figure_2_has_its_counts_for_several_divisions(div: int, loads_: int, products: int) -> None:
     text = papers.without_credentials(papers.FIGURE_2).replace("div       := 2;", f"div       := {div};")
     application = loads(text.encode(), "figure2.query").application
     assert application
@@ -147,7 +147,7 @@ def test_figure_2(div: int, loads_: int, products: int) -> None:
     assert found["width"] == products and found["depth"] == 3 + products
 
 
-def test_figure_2_in_full() -> None:
+def test_figure_2_has_its_edges_chain_and_sections() -> None:
     program = program_of(papers.without_credentials(papers.FIGURE_2), MATRICES)
     found = requirements(program)
     # 4 pairs of loads; 6 products wait for two loads and 2 for one; 8 products before the first of a chain of 8
@@ -162,7 +162,7 @@ def test_figure_2_in_full() -> None:
 
 
 @pytest.mark.parametrize("n", [1, 2, 5])
-def test_blocked_matrix_product(n: int) -> None:
+def test_blocked_matrix_product_has_its_published_counts(n: int) -> None:
     graph = f"""
         par (i:=1;{n})(j:=1;{n}) do
           par compute generate(A[i][j]); notify(gen[i][j]); // compute zero(C[i][j]); notify(clear[i][j]); endpar
@@ -182,7 +182,7 @@ def test_blocked_matrix_product(n: int) -> None:
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 7, 8])
-def test_distributed_sort(n: int) -> None:
+def test_distributed_sort_has_its_published_counts(n: int) -> None:
     graph = f"""
         n := {n};
         par (i := 1; n) do
@@ -281,7 +281,7 @@ def test_an_event_that_several_notify_has_happened_when_all_have() -> None:
     assert requirements(program)["edges"] == 3
 
 
-def test_bytes() -> None:
+def test_requirements_sum_up_bytes_per_component() -> None:
     parts = """<component type="abstract" name="a"><param name="o" type="M" mode="out" size="1kB"/>
         <param name="n" type="integer"/><param name="s" type="string"/></component>
         <component type="abstract" name="b"><param name="m" type="M" mode="inout"/></component>"""
@@ -291,7 +291,7 @@ def test_bytes() -> None:
                                                                                       (None, None)]
 
 
-def test_what_is_too_large_is_refused_and_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_graph_that_is_too_large_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BadInput, match="more than 10,000,000 iterations"):
         tasks("par (i:=1;1000000000)(j:=1;1000000000) do compute t1(i); enddo")
     with pytest.raises(BadInput, match="more than 10,000,000 iterations"):

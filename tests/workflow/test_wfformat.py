@@ -56,7 +56,7 @@ def order(workflow: RecordedWorkflow) -> dict[str, set[str]]:
 
 @needs_data
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_every_workflow(path: Path, schema: Any) -> None:
+def test_recorded_workflow_keeps_order_and_is_written_unchanged(path: Path, schema: Any) -> None:
     workflow = load(path)
     raw = json.loads(path.read_text())
     found, all_before = workflow.requirements(), order(workflow)
@@ -78,14 +78,14 @@ def test_every_workflow(path: Path, schema: Any) -> None:
 
 @needs_data
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_nothing_of_a_task_is_lost(path: Path) -> None:
+def test_recorded_tasks_are_written_back_in_full(path: Path) -> None:
     raw, written = json.loads(path.read_text())["workflow"], json.loads(dumps(load(path)))["workflow"]
     assert written["specification"] == raw["specification"]
     assert written["execution"] == raw["execution"]
 
 
 @needs_data
-def test_pictures() -> None:
+def test_small_workflow_is_drawn_and_large_one_summed_up() -> None:
     few = workflow_picture(load(FOLDER / "helloworld-forkjoin-10-chameleon.json"), sheet.fits)
     assert not few.summary and len(few.nodes) == 10 and len(few.arrows) == 16
     many = workflow_picture(load(FOLDER / "seismology-chameleon-100p-001.json"), sheet.fits)
@@ -130,7 +130,7 @@ def test_parents_and_children_need_not_both_be_said() -> None:
     ([], "is not WfFormat 1.5: Expected `object`"),
     ({**instance(task("a")), "schemaVersion": "1.4"}, "Invalid enum value '1.4'"),
 ])
-def test_what_is_refused(value: Any, said: str) -> None:
+def test_inconsistent_workflow_is_refused(value: Any, said: str) -> None:
     with pytest.raises(BadInput, match="w.json") as caught:
         read(value)
     assert said in caught.value.message
@@ -184,7 +184,7 @@ def test_kinds_by_name(name: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"\xff", b"[" * 100_000, b'{"name": NaN}'])
-def test_what_is_no_json(data: bytes) -> None:
+def test_malformed_json_is_refused(data: bytes) -> None:
     with pytest.raises(BadInput, match="x is not"):
         loads(data, "x")
 
@@ -205,7 +205,7 @@ PLACES = [place for place in _places(WHOLE) if place]
 @needs_data
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(PLACES), st.one_of(st.just(KeyError), VALUES))
-def test_it_refuses_what_the_schema_refuses(schema: Any, place: tuple[Any, ...], value: Any) -> None:
+def test_reader_refuses_what_the_schema_refuses(schema: Any, place: tuple[Any, ...], value: Any) -> None:
     """One value is left out or replaced by another."""
     changed = copy.deepcopy(WHOLE)
     holder = changed
