@@ -56,7 +56,7 @@ class Sheet:
 
     def word(self, x: float, y: float, text: str, size: float = 11, anchor: str = "start",
              fill: str = "#222222") -> None:
-        self._items.append(Word(x, y, text, size, anchor, fill))
+        self._items.append(Word(x, y, text, size, anchor=anchor, fill=fill))
 
     # --- SVG --------------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,15 @@ from windfall.errors import BadInput, TooLarge
 SHOWN = 100  # letters of a line in a complaint
 
 
+class FilePlace(NamedTuple):
+    """A place in a user's file, with the file's lines to show it."""
+
+    file: str
+    lines: list[str]  # empty for a workflow composed in Python
+    line: int
+    column: int
+
+
 class Piece(NamedTuple):
     start: int  # in the text
     line: int  # in the file, from 1
@@ -40,7 +49,7 @@ class Source:
         return piece.line + newlines, len(before) - before.rfind("\n")
 
     def mistake(self, at: int, message: str, hint: str = "") -> BadInput:
-        return complaint(self.file, self.lines, *self.place(at), message, hint)
+        return complaint(FilePlace(self.file, self.lines, *self.place(at)), message, hint)
 
 
 def read_file(path: Path, most: int) -> bytes:
@@ -68,8 +77,9 @@ def plain(file: str, text: str) -> Source:
     return Source(file, text, lines, [Piece(start, number, 1) for number, start in enumerate(starts, 1)])
 
 
-def complaint(file: str, lines: list[str], line: int, column: int, message: str, hint: str = "") -> BadInput:
-    """Make an error that shows the line and a caret below the column; a workflow composed in Python has no lines."""
+def complaint(place: FilePlace, message: str, hint: str = "") -> BadInput:
+    """Make an error that shows the line and a caret below the column, if the file has lines."""
+    file, lines, line, column = place
     if not lines:
         return BadInput(message, hint, file)
     first = max(0, column - SHOWN * 3 // 4)

@@ -271,19 +271,22 @@ class _BagBuilder:
     def _rows(self, component: Component) -> Sweep:
         """Make a component's rows; a value that all tasks share becomes a derived parameter, the others columns."""
         calls = [call for call in self.program.calls if call.component is component]
-        columns = {each.name: [text for call in calls for text in self._texts(call, at, each)]
-                   for at, each in enumerate(component.params)}
+        count, columns = sum(call.n for call in calls), self._columns(component, calls)
         shared = {name: texts[0] for name, texts in columns.items() if texts.count(texts[0]) == len(texts)}
         derived = [Derived(name=name, template=_literal(text)) for name, text in shared.items()]
-        varied = [name for name in columns if name not in shared]
+        varied = {name: texts for name, texts in columns.items() if name not in shared}
         if not varied:
-            count = sum(call.n for call in calls)
             return Sweep(axes=_points(count).axes, derived=derived)
-        if sum(sum(map(len, columns[name])) for name in varied) > MAX_LETTERS:
+        if sum(sum(map(len, texts)) for texts in varied.values()) > MAX_LETTERS:
             raise TooLarge(f"the values for '{component.name}' have more than {MAX_LETTERS:,} letters",
                            "hand long texts over as data")
-        text = format_rows([columns[name] for name in varied])
-        return Sweep(axes=[Table(columns=varied, text=text, count=sum(call.n for call in calls))], derived=derived)
+        table = Table(columns=list(varied), text=format_rows(list(varied.values())), count=count)
+        return Sweep(axes=[table], derived=derived)
+
+    def _columns(self, component: Component, calls: list[Call]) -> dict[str, list[str]]:
+        """Return, by parameter, the arguments of all tasks that run the component."""
+        return {each.name: [text for call in calls for text in self._texts(call, at, each)]
+                for at, each in enumerate(component.params)}
 
     def _texts(self, call: Call, at: int, parameter: Parameter) -> list[str]:
         """Return an argument's text for each instance: a value, "" for data, or the member of a collection."""
@@ -341,21 +344,32 @@ def _check_names(component: Component, made: Component) -> None:
 
 def _check_command(component: Component, made: Component, command: str) -> None:
     params = {each.name: each for each in component.params}
+    words = _words_of(made, command)
+    for name in re.findall(r"\{(\w+)\}", command):
+        if name not in params:
+            raise BadInput(f"the command of '{made.name}' uses {{{name}}}, which is no parameter of '{component.name}'",
+                           f"it has: {', '.join(params) or 'none'}", made.where)
+    if not _redirects_to_output(words, params):
+        raise BadInput(f"the command of '{made.name}' writes to what is no parameter of mode out", "it ends with a "
+                       "space, '>', a space and the parameter that gets the standard output: > {result}", made.where)
+
+
+def _words_of(made: Component, command: str) -> list[str]:
     try:
         words = shlex.split(command)
     except ValueError as error:
         raise BadInput(f"the command of '{made.name}' is no list of words: {error}", "", made.where) from None
     if not words:
         raise BadInput(f"the command of '{made.name}' names no program", "as in prog {size} > {result}", made.where)
-    for name in re.findall(r"\{(\w+)\}", command):
-        if name not in params:
-            raise BadInput(f"the command of '{made.name}' uses {{{name}}}, which is no parameter of '{component.name}'",
-                           f"it has: {', '.join(params) or 'none'}", made.where)
-    ends = words[-1] if len(words) > 2 and words[-2] == ">" else ""
-    if any(word.startswith(">") for word in (words[:-2] if ends else words)) or (
-            ends and (ends.strip("{}") not in params or params[ends.strip("{}")].mode == "in")):
-        raise BadInput(f"the command of '{made.name}' writes to what is no parameter of mode out", "it ends with a "
-                       "space, '>', a space and the parameter that gets the standard output: > {result}", made.where)
+    return words
+
+
+def _redirects_to_output(words: list[str], params: dict[str, Parameter]) -> bool:
+    """Is the only redirection of a command, if it has one, a `> {result}` at its end, to a parameter that it writes?"""
+    target = words[-1].strip("{}") if len(words) > 2 and words[-2] == ">" else None
+    if any(word.startswith(">") for word in (words if target is None else words[:-2])):
+        return False
+    return target is None or (target in params and params[target].mode != "in")
 
 
 def _lang(component: Component) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Protocol
 
 import msgspec
@@ -186,29 +186,36 @@ def whole(bag: Bag, appended: Iterable[AppendedTasks]) -> tuple[Bag, list[int]]:
 
     A bag that was not cut here, such as an extended sweep, is returned as it was submitted."""
     later = list(appended)
-    every = [(each.name, each.source) for each in bag.targets] + [(each.target, each.source) for each in later]
-    if not later or not all(map(_is_table, (source for _, source in every))):
+    sources = [(each.name, each.source) for each in bag.targets] + [(each.target, each.source) for each in later]
+    if not later or not _are_tables(sources):
         return bag, list(range(sum(source_count(target.source) for target in bag.targets)))
-    found: dict[str, tuple[list[Table], list[int]]] = {target.name: ([], []) for target in bag.targets}
-    first = 0
-    for name, source in every:
-        tables, tasks = found[name]
-        tables.append(source.axes[0])  # type: ignore[union-attr, arg-type]
-        tasks += range(first, first + source_count(source))
-        first += source_count(source)
+    found = _by_target(sources)
     targets = [msgspec.structs.replace(target, source=_joined(target.source, found[target.name][0]))
                for target in bag.targets]
-    there = [task for _, tasks in found.values() for task in tasks]
-    numbers = np.empty(first, np.int32)
-    numbers[there] = np.arange(first, dtype=np.int32)
+    there = list(chain.from_iterable(tasks for _, tasks in found.values()))
+    numbers = np.empty(len(there), np.int32)
+    numbers[there] = np.arange(len(there), dtype=np.int32)
     edges = np.array([*bag.edges, *(pair for each in later for pair in each.edges)], np.int32).reshape(-1, 2)
-    flows = _together([each for each in (bag.flows, *(each.flows for each in later)) if each is not None], numbers)
+    flows = _together(list(filter(None, [bag.flows, *(each.flows for each in later)])), numbers)
     return msgspec.structs.replace(bag, targets=targets, open=False, flows=flows,
                                    edges=list(map(tuple, numbers[edges].tolist()))), there
 
 
-def _is_table(source: Source) -> bool:
-    return isinstance(source, Sweep) and len(source.axes) == 1 and isinstance(source.axes[0], Table)
+def _are_tables(sources: list[tuple[str, Source]]) -> bool:
+    return all(isinstance(source, Sweep) and len(source.axes) == 1 and isinstance(source.axes[0], Table)
+               for _, source in sources)
+
+
+def _by_target(sources: list[tuple[str, Source]]) -> dict[str, tuple[list[Table], list[int]]]:
+    """Return the tables of each target, and the numbers that the server has given their tasks."""
+    found: dict[str, tuple[list[Table], list[int]]] = {}
+    first = 0
+    for name, source in sources:
+        tables, tasks = found.setdefault(name, ([], []))
+        tables.append(source.axes[0])  # type: ignore[union-attr, arg-type]
+        tasks += range(first, first + source_count(source))
+        first += source_count(source)
+    return found
 
 
 def _joined(source: Source, tables: list[Table]) -> Sweep:

@@ -188,8 +188,8 @@ class _FileReader:
     def _application(self, element: Element) -> Application | None:
         graph = self._graph(element)
         name = element.attributes.get("name") or Path(element.document.file).stem
-        params, said = self._params(element), _description(element)
-        return Application(name, params, graph[0], graph[1], said) if graph else None
+        params, description = self._params(element), _description(element)
+        return Application(name, params, graph[0], graph[1], description) if graph else None
 
     def _component(self, element: Element) -> None:
         kind, name = element.attributes.get("type", ""), element.attributes.get("name", "")
@@ -199,13 +199,13 @@ class _FileReader:
             return
         self._name(element, name)
         where = f"{element.document.file}:{element.line}"
-        params, said = self._params(element), _description(element)
+        params, description = self._params(element), _description(element)
         if kind == "abstract":
-            self._add(element, Component(name, kind, params, said, where=where))
+            self._add(element, Component(name, kind, params, description, where=where))
         elif kind == "impl":
-            self._implementation(element, name, said, where)
+            self._implementation(element, name, description, where)
         elif graph := self._graph(element):
-            self._add(element, Component(name, kind, params, said, source=graph[0], body=graph[1], where=where))
+            self._add(element, Component(name, kind, params, description, source=graph[0], body=graph[1], where=where))
 
     def _add(self, element: Element, component: Component) -> None:
         if component.name in self._names:
@@ -213,24 +213,30 @@ class _FileReader:
         self._names.add(component.name)
         self.file.components.append(component)
 
-    def _implementation(self, element: Element, name: str, said: str, where: str) -> None:
+    def _implementation(self, element: Element, name: str, description: str, where: str) -> None:
         abstract = element.attributes.get("abstract", "")
         if not abstract:
             self.found.keep(element.mistake("which component does this implement?", 'say it: abstract="Name"'))
+        program = self._program(element)
+        if program is not None:
+            self._add(element, Component(name, "impl", description=description, abstract=abstract,
+                                         implementation=program, where=where))
+
+    def _program(self, element: Element) -> Implementation | None:
         holder = next((each for each in element.children if each.tag == "impl"), element)
         sources = [each for each in holder.children if each.tag == "source"]
         if not sources:
             self.found.keep(element.mistake("an implementation without <source>", "its program goes there"))
-            return
-        stated = holder.attributes.get("lang") or sources[0].attributes.get("lang") or ""
-        if stated.upper() not in LANGUAGES:
-            self.found.keep(sources[0].mistake(f"language '{stated}' is not known", "known: " + ", ".join(LANGUAGES)))
-        libs, platform = (holder.attributes.get(name) or sources[0].attributes.get(name, "")
-                          for name in ("libs", "platform"))
-        made = Implementation(stated.upper(), _joined(holder, "source"), _joined(holder, "header")
-                              or _joined(holder, "globals"), _joined(holder, "footer"), libs, platform,
-                              self._rank(holder if "rank" in holder.attributes else sources[0]))
-        self._add(element, Component(name, "impl", (), said, abstract, made, where=where))
+            return None
+        lang, libs, platform = (holder.attributes.get(name) or sources[0].attributes.get(name, "")
+                                for name in ("lang", "libs", "platform"))
+        if lang.upper() not in LANGUAGES:
+            self.found.keep(sources[0].mistake(f"language '{lang}' is not known", "known: " + ", ".join(LANGUAGES)))
+        return Implementation(
+            lang=lang.upper(), source=_joined(holder, "source"),
+            header=_joined(holder, "header") or _joined(holder, "globals"), footer=_joined(holder, "footer"),
+            libs=libs, platform=platform, rank=self._rank(holder if "rank" in holder.attributes else sources[0]),
+        )  # fmt: skip
 
     def _rank(self, element: Element) -> int:
         text = element.attributes.get("rank", "0")
@@ -276,7 +282,8 @@ class _FileReader:
         collection = given.get("collection", "no").lower()
         if collection not in ("yes", "no", "true", "false"):
             self.found.keep(element.mistake(f"collection is yes or no, not '{collection}'", "", "collection"))
-        return Parameter(name, kind, mode, collection in ("yes", "true"), self._size(element), given.get("value"))
+        return Parameter(name, kind, mode, collection=collection in ("yes", "true"), size=self._size(element),
+                         value=given.get("value"))
 
     def _size(self, element: Element) -> int | None:
         if "size" not in element.attributes:
@@ -290,8 +297,8 @@ class _FileReader:
     def _name(self, element: Element, name: str) -> None:
         if not NAME.fullmatch(name):
             hint = "letters, digits and _, and no digit first"
-            said = f"'{name}' cannot be a name" if name else f"a <{element.tag}> needs a name"
-            self.found.keep(element.mistake(said, hint, "name" if name else ""))
+            message = f"'{name}' cannot be a name" if name else f"a <{element.tag}> needs a name"
+            self.found.keep(element.mistake(message, hint, "name" if name else ""))
 
 
 def _joined(element: Element, tag: str) -> str:

@@ -356,14 +356,21 @@ def leave_empty(implementation, error):
         return 0
 
 
-def compile_to(binary, implementation):
-    """Compile in the task's own directory; the compiler's messages go to the task's error output."""
+def compiler_of(language):
+    """Return the command of the compiler that the environment names, else of a usual one that this host has."""
     import shlex
-    language = implementation["lang"]
     variable, usual = COMPILERS[language]
     compiler = shlex.split(os.environ.get(variable, "")) or [each for each in usual if shutil.which(each)][:1]
     if not compiler:
         raise CannotRunHere("needs a compiler for {}, and none is here".format("C++" if language == "CXX" else "C"))
+    return compiler
+
+
+def compile_to(binary, implementation):
+    """Compile in the task's own directory; the compiler's messages go to the task's error output."""
+    import shlex
+    language = implementation["lang"]
+    compiler = compiler_of(language)
     source = os.path.join(HERE, implementation["name"] + (".cpp" if language == "CXX" else ".c"))
     with open(source, "w", encoding="utf-8") as stream:
         stream.write(implementation["program"])

@@ -12,7 +12,7 @@ from typing import NoReturn
 from xml.parsers import expat
 
 from windfall.errors import BadInput, TooLarge
-from windfall.workflow.text import Piece, Source, complaint
+from windfall.workflow.text import FilePlace, Piece, Source, complaint
 
 MAX_FILE = 4 << 20
 MAX_DEPTH = 32
@@ -44,7 +44,7 @@ class Element:
     def mistake(self, message: str, hint: str = "", attribute: str = "") -> BadInput:
         """Make an error placed at the element, or at one of its attributes."""
         line, column = self._place(attribute) if attribute else (self.line, self.column)
-        return complaint(self.document.file, self.document.lines, line, column, message, hint)
+        return complaint(FilePlace(self.document.file, self.document.lines, line, column), message, hint)
 
     def _place(self, attribute: str) -> tuple[int, int]:
         word, start = re.compile(rf"(?<![\w.:-]){re.escape(attribute)}\s*="), self.column - 1
@@ -100,7 +100,7 @@ class _XmlReader:
         return self.root
 
     def _wrong(self, line: int, column: int, message: str, hint: str) -> BadInput:
-        return complaint(self.document.file, self.document.lines, line, column, message, hint)
+        return complaint(FilePlace(self.document.file, self.document.lines, line, column), message, hint)
 
     def _here(self) -> tuple[int, int]:
         return self.parser.CurrentLineNumber, self.parser.CurrentColumnNumber + 1

@@ -54,7 +54,7 @@ def _task(job: NodeJob, places: dict[int, int], files: BlobCollector, like: Targ
             takes.append((places[what.node], what.name, place))
         else:
             brings.append((place, *files.blob(what)))
-    return ShellJob(_command(job), tuple(job.outputs()), tuple(takes), tuple(brings), job.node.name, like)
+    return ShellJob(_command(job), tuple(job.outputs()), tuple(takes), tuple(brings), job.node.name, like=like)
 
 
 def _like(job: NodeJob, runner: Blob, most: dict[str, int]) -> Target:

@@ -76,12 +76,9 @@ class Commands(NamedTuple):
     # --- order -------------------------------------------------------------------------------------------------------
 
     def parent(self, line: DagLine) -> None:
-        words, usage = line.words, "PARENT NAME … CHILD NAME …"
-        at = next((place for place, word in enumerate(words) if word.upper == "CHILD" and place), 0)
-        if at < 2 or at == len(words) - 1:
-            raise LineError(words[-1].at + len(words[-1].text), "PARENT says too little", usage)
-        parents = [each for word in words[1:at] for each in self._numbers(word, last=True)]
-        children = [each for word in words[at + 1 :] for each in self._numbers(word, last=False)]
+        before, after = _around_child(line.words)
+        parents = [each for word in before for each in self._numbers(word, last=True)]
+        children = [each for word in after for each in self._numbers(word, last=False)]
         if len(self.found.pairs) + len(parents) * len(children) > MAX_EDGES:
             raise TooLarge(f"more than {MAX_EDGES:,} edges", "a NOOP node between two splices joins them")
         self.found.pairs += [(a, b) for a in parents for b in children]
@@ -201,6 +198,15 @@ class Commands(NamedTuple):
         inside = [node for unit in units for node in nodes[unit.nodes.start : unit.nodes.stop]]
         for node in inside if units else self._nodes(words[1], "DONE"):
             node.done = True
+
+
+def _around_child(words: list[DagWord]) -> tuple[list[DagWord], list[DagWord]]:
+    """Return the names before and after CHILD."""
+    at = next((place for place, word in enumerate(words) if word.upper == "CHILD" and place), 0)
+    if at < 2 or at == len(words) - 1:
+        end = words[-1].at + len(words[-1].text)
+        raise LineError(end, "PARENT says too little", "PARENT NAME … CHILD NAME …")
+    return words[1:at], words[at + 1 :]
 
 
 def _ended(code: int) -> int:

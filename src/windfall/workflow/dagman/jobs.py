@@ -30,6 +30,16 @@ SYSTEM = ("/bin/", "/sbin/", "/usr/", "/lib/", "/opt/")
 ELSEWHERE = ("http:", "https:", "ftp:", "file:", "osdf:", "stash:", "s3:", "gs:", "box:", "gdrive:")
 
 
+class FileEntry(NamedTuple):
+    """An entry of a submit description that names files."""
+
+    values: Values
+    name: str
+
+    def mistake(self, message: str, hint: str = "") -> BadInput:
+        return self.values.description.mistake(self.name, message, hint)
+
+
 class NodeOutput(NamedTuple):
     """An output file of another node."""
 
@@ -211,7 +221,7 @@ class NodeJobs:
             self._job(job, self._values[job.number])
         for script, words in ((node.pre, job.pre), (node.post, job.post)):
             if script is not None:
-                program = self._program(job, script.program.text, script.source, script.program.at, node.folder)
+                program = self._program(job, script.program.text, script.source, script.program.at)
                 words.append(shlex.quote(program))
                 words += [_argument(each, node, script, self.extra) for each in script.arguments]
 
@@ -230,7 +240,7 @@ class NodeJobs:
             raise described.mistake("executable", f"node '{job.node.name}' has no executable", "executable = PROGRAM")
         at = described.entries["executable"].at if "executable" in described.entries else 0
         sent = values.yes("transfer_executable", True)
-        job.run = [self._program(job, program, described.source, at, job.node.folder) if sent else program]
+        job.run = [self._program(job, program, described.source, at) if sent else program]
         job.run += values.arguments()
         job.environment = values.environment()
 
@@ -240,38 +250,38 @@ class NodeJobs:
         job.memory, job.disk = values.size("request_memory", "M"), values.size("request_disk", "K")
 
     def _inputs(self, job: NodeJob, values: Values) -> None:
-        for text in values.listed("transfer_input_files"):
+        entry = FileEntry(values, "transfer_input_files")
+        for text in values.listed(entry.name):
             if text.lower().startswith(ELSEWHERE):
-                raise values.description.mistake("transfer_input_files", f"'{text[:100]}' is not fetched",
-                                                 "get it here first, or in the job itself")
-            self._read_file(job, text, values, "transfer_input_files")
+                raise entry.mistake(f"'{text[:100]}' is not fetched", "get it here first, or in the job itself")
+            self._read_file(job, text, entry)
         stdin = values.get("input")
         if stdin and stdin != "/dev/null":
-            self._read_file(job, stdin, values, "input")
+            self._read_file(job, stdin, FileEntry(values, "input"))
             job.stdin = PurePosixPath(stdin).name
 
-    def _read_file(self, job: NodeJob, text: str, values: Values, name: str) -> None:
+    def _read_file(self, job: NodeJob, text: str, entry: FileEntry) -> None:
         home = self.base / job.folder / text
         place = _joined(job.folder, PurePosixPath(text).name)
         made = self._made(job, home)
         if made is not None:
-            self._put(job, place, made, values, name)
+            self._put(job, place, made, entry)
         elif home.is_dir():
             inner = job.folder if text.endswith("/") else place
             for file in _below(home):
                 if not (home / file).is_file():
-                    raise values.description.mistake(name, f"'{home / file}' is no file that could be sent")
-                self._put(job, _joined(inner, file), home / file, values, name)
+                    raise entry.mistake(f"'{home / file}' is no file that could be sent")
+                self._put(job, _joined(inner, file), home / file, entry)
         elif home.is_file():
-            self._put(job, place, Path(os.path.abspath(home)), values, name)
+            self._put(job, place, Path(os.path.abspath(home)), entry)
         elif self._whole:
-            raise values.description.mistake(
-                name, f"node '{job.node.name}' reads '{text[:100]}', which is not here and no earlier node leaves",
+            raise entry.mistake(
+                f"node '{job.node.name}' reads '{text[:100]}', which is not here and no earlier node leaves",
                 "name it in 'output' or 'transfer_output_files' of the node that makes it")
 
-    def _put(self, job: NodeJob, place: str, what: NodeOutput | Path, values: Values, name: str) -> None:
+    def _put(self, job: NodeJob, place: str, what: NodeOutput | Path, entry: FileEntry) -> None:
         if job.reads.setdefault(place, what) != what:
-            raise values.description.mistake(name, f"node '{job.node.name}' reads two files called '{place}'")
+            raise entry.mistake(f"node '{job.node.name}' reads two files called '{place}'")
 
     def _made(self, job: NodeJob, home: Path) -> NodeOutput | None:
         """Return the output of the last earlier node that leaves such a file, or None."""
@@ -280,11 +290,12 @@ class NodeJobs:
         before = [made for made in makers if made.node >= 0 and (last or levels[made.node] < levels[job.number])]
         return max(before, key=lambda made: (levels[made.node], made.node), default=None)
 
-    def _program(self, job: NodeJob, text: str, source: Source, at: int, folder: Path) -> str:
+    def _program(self, job: NodeJob, text: str, source: Source, at: int) -> str:
+        """Return a program's path for the job, and send the program along unless it is the system's."""
         if text.startswith(SYSTEM):
             return text
         place = _joined(job.folder, PurePosixPath(text).name)
-        home = folder / text
+        home = job.node.folder / text
         what: NodeOutput | Path | None = self._made(job, home)
         if what is None and home.is_file():
             what = Path(os.path.abspath(home))

@@ -214,8 +214,10 @@ class _FileReader:
         if words[first + 1].text == "{" and line.body is None:
             raise LineError(words[first + 1].at, "the submit description is not ended", "a line with } alone ends it")
         where = self.place.folder / folder if folder else self.place.folder
-        return Node(self.place.prefix + words[first].text, line.source, words[first].at, where, words[first + 1],
-                    line.body, noop, is_done, outside=self.place.outside)
+        return Node(
+            name=self.place.prefix + words[first].text, source=line.source, at=words[first].at, folder=where,
+            submit=words[first + 1], inline=line.body, noop=noop, done=is_done, outside=self.place.outside,
+        )  # fmt: skip
 
     def _options(self, words: list[DagWord], done: bool) -> tuple[str, bool, bool]:
         folder, found, at = "", dict[str, None](), 0
@@ -247,7 +249,7 @@ class _FileReader:
         folder, noop, _ = self._options(words[3:], False)
         if noop:
             raise LineError(line.words[-1].at, "a splice cannot be NOOP", "its nodes can")
-        self._inside(words[1], words[2], folder, "splice")
+        self._inside(words[1], words[2], folder)
 
     def subdag(self, line: DagLine) -> None:
         words = require_words(line, 4, 0, "SUBDAG EXTERNAL NAME DAG-FILE [DIR FOLDER] [NOOP] [DONE]")
@@ -258,15 +260,16 @@ class _FileReader:
         first = self.found.units.setdefault(unit.file.resolve(), unit)
         first.shared = unit.shared = first is not unit
         self.found.subdags.append(unit)
-        group = self._inside(words[2], words[3], folder, "SUBDAG", unit)
+        group = self._inside(words[2], words[3], folder, unit)
         unit.nodes = group.nodes
         for node in self.found.nodes[group.nodes.start : group.nodes.stop]:
             node.done = node.done or done
             if noop:  # DAGMan would not run the inner DAG: neither its jobs nor their scripts
                 node.noop, node.pre, node.post = True, None, None
 
-    def _inside(self, name: DagWord, file: DagWord, folder: str, kind: str, unit: Subdag | None = None) -> NodeGroup:
-        prefix = f"{self.place.prefix}{name.text}+"
+    def _inside(self, name: DagWord, file: DagWord, folder: str, unit: Subdag | None = None) -> NodeGroup:
+        """Read the file of a splice, or of the SUBDAG `unit`, and return its nodes as a group."""
+        prefix, kind = f"{self.place.prefix}{name.text}+", "SUBDAG" if unit else "splice"
         inner = FilePosition(self.place.folder / folder, prefix, self.stack, prefix if unit else self.place.outside)
         path = self._file(file, inner.folder, self.stack)
         self._name(name, NodeGroup(range(0), kind, [], []))

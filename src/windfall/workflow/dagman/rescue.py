@@ -116,15 +116,18 @@ def write(graph: Graph, done: Iterable[str], failed: Iterable[str]) -> Path:
         state = [node.name in done for node in graph.inside(unit)]
         if any(state) and not all(state):
             write_unit(graph, unit, done, failed)
-    return _written(graph, graph.file, graph.names, "", done, failed)
+    return _write(graph, None, done, failed)
 
 
 def write_unit(graph: Graph, unit: Subdag, done: set[str], failed: set[str]) -> None:
     if not unit.shared:
-        _written(graph, unit.file, [node.name for node in graph.inside(unit)], unit.prefix, done, failed)
+        _write(graph, unit, done, failed)
 
 
-def _written(graph: Graph, file: Path, names: list[str], prefix: str, done: set[str], failed: set[str]) -> Path:
+def _write(graph: Graph, unit: Subdag | None, done: set[str], failed: set[str]) -> Path:
+    """Write the next rescue file of a SUBDAG, or of the whole DAG."""
+    file, prefix = (unit.file, unit.prefix) if unit else (graph.file, "")
+    names = [node.name for node in graph.inside(unit)] if unit else graph.names
     count = min(max((number for number, _ in _numbered(file)), default=0) + 1, MOST)
     path = file.with_name(f"{file.name}.rescue{count:03}")
     left: dict[str, int] = {}  # node or SUBDAG of this file → how many nodes inside are not done

@@ -232,12 +232,21 @@ def _new(text: str) -> list[str]:
             if word is not None:
                 words.append(word)
             word, at = None, at + 1
-        elif letter == "'":
-            match = _QUOTED.match(text, at)
-            if match is None:
-                raise ValueError("a single quote is not closed")
-            word, at = (word or "") + match[1].replace("''", "'"), match.end()
         else:
-            end = re.compile(r"[^\s']*").match(text, at)
-            word, at = (word or "") + (end[0] if end else ""), end.end() if end else at + 1
+            part, at = _quoted_part(text, at) if letter == "'" else _bare_part(text, at)
+            word = (word or "") + part
     return words if word is None else [*words, word]
+
+
+def _quoted_part(text: str, at: int) -> tuple[str, int]:
+    """Return the part of a word in the single quotes that begin at `at`, and where the text goes on."""
+    match = _QUOTED.match(text, at)
+    if match is None:
+        raise ValueError("a single quote is not closed")
+    return match[1].replace("''", "'"), match.end()
+
+
+def _bare_part(text: str, at: int) -> tuple[str, int]:
+    match = re.compile(r"[^\s']+").match(text, at)
+    assert match is not None  # the caller has seen a letter that is no space and no quote
+    return match[0], match.end()

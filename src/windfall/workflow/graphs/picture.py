@@ -93,7 +93,7 @@ def _groups(program: Program, key: Callable[[Call], tuple[object, ...]]) -> Pict
     nodes = [_group(calls, rows[level], (number, number) in arrows, sections)
              for number, (calls, level) in enumerate(zip(groups, firsts, strict=True))]
     left_out = len(found) - len(groups)
-    return Picture(program.application.name, nodes, sorted(arrows), sections, True, left_out)
+    return Picture(program.application.name, nodes, sorted(arrows), sections, summary=True, left_out=left_out)
 
 
 def _group(calls: list[Call], row: int, chain: bool, sections: dict[int, tuple[str, int]]) -> PictureNode:
@@ -106,10 +106,7 @@ def _group(calls: list[Call], row: int, chain: bool, sections: dict[int, tuple[s
 
 def _arrows(program: Program, groups: list[list[Call]]) -> set[tuple[int, int]]:
     """Return the pairs of groups of which a task of the second directly follows a task of the first, gates aside."""
-    group_of = {}
-    for number, calls in enumerate(groups):
-        for call in calls:
-            group_of.update(dict.fromkeys(range(call.node, call.node + call.n), number))
+    group_of = _groups_of_nodes(groups)
     start, after = (each.tolist() for each in program.dag.rows())
     task, near, seen = program.dag.task.tolist(), [0] * program.dag.nodes, [0] * len(groups)
     for node in program.shape.order.tolist():
@@ -122,6 +119,14 @@ def _arrows(program: Program, groups: list[list[Call]]) -> set[tuple[int, int]]:
         for other in after[start[node] : start[node + 1]] if mine else ():
             near[other] |= mine
     return {(a, b) for b, before in enumerate(seen) for a in range(len(groups)) if before >> a & 1}
+
+
+def _groups_of_nodes(groups: list[list[Call]]) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for number, calls in enumerate(groups):
+        for call in calls:
+            found.update(dict.fromkeys(range(call.node, call.node + call.n), number))
+    return found
 
 
 def _needed(arrows: set[tuple[int, int]], rows: list[int]) -> set[tuple[int, int]]:
@@ -162,7 +167,7 @@ def _kinds(workflow: NamedGraph) -> Picture:
               for a, b in zip(src, dst, strict=True)}
     kept = _needed({pair for pair in arrows if min(pair) >= 0}, [rows[first[kind]] for kind in kinds])
     nodes = [PictureNode(f"{kind} ({counts[kind]:,})", kind, -1, rows[first[kind]], counts[kind]) for kind in kinds]
-    return Picture(workflow.title, nodes, sorted(kept), {}, True, len(counts) - len(kinds))
+    return Picture(workflow.title, nodes, sorted(kept), {}, summary=True, left_out=len(counts) - len(kinds))
 
 
 # --- DOT -------------------------------------------------------------------------------------------------------------

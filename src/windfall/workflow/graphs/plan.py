@@ -33,10 +33,10 @@ def plan(program: Program) -> Plan:
     counts = [call.n for call in program.calls]
     units = [np.broadcast_to(call.frame.lead if call.frame.scope else -1, call.n) for call in program.calls]
     return Plan(
-        _renumbered(program, *_fewer_gates(program.dag)), program.tasks, components,
-        _repeated([places[call.component.name] for call in program.calls], counts),
-        _repeated([call.frame.section for call in program.calls], counts),
-        np.concatenate([np.zeros(0, np.int64), *units]),
+        dag=_renumbered(program, *_fewer_gates(program.dag)), tasks=program.tasks, components=components,
+        component=_repeated([places[call.component.name] for call in program.calls], counts),
+        section=_repeated([call.frame.section for call in program.calls], counts),
+        unit=np.concatenate([np.zeros(0, np.int64), *units]),
     )  # fmt: skip
 
 

@@ -21,6 +21,9 @@ from windfall.workflow.build.blobs import BlobCollector
 from windfall.workflow.wfformat.instance import Command, RecordedWorkflow, TaskSpec
 from windfall.workflow.wfformat.sleep_tasks import bag_name, target_name
 
+TakenFile = tuple[int, str, str]  # as in ShellJob.takes
+BroughtFile = tuple[str, str, int, int]  # as in ShellJob.brings
+
 
 def parsed(workflow: RecordedWorkflow, base: Path) -> Parsed:
     return _RecordedBag(workflow, base).parsed()
@@ -47,13 +50,7 @@ class _RecordedBag:
         run = self.runs.get(spec.id)
         if run is None or run.command is msgspec.UNSET or run.command.program is msgspec.UNSET:
             raise BadInput(f"task '{spec.id}' has no command", "--stand-ins take its time instead")
-        takes, brings = [], []
-        for name in spec.input_files or ():
-            maker = self._maker(number, name)
-            if maker is None:
-                brings.append((_place(name, spec), *self._blob(name, spec)))
-            else:
-                takes.append((maker, _place(name, spec), _place(name, spec)))
+        takes, brings = self._inputs(number, spec)
         line, own = self._line(run.command)
         if own and own[0] not in {place for place, *_ in brings}:
             brings.append(own)
@@ -62,7 +59,19 @@ class _RecordedBag:
             raise BadInput(f"task '{spec.id}' cannot have had {run.core_count:g} cores")
         outputs = tuple(dict.fromkeys(_place(name, spec) for name in spec.output_files or ()))
         like = Target(name=target_name(self.workflow.kinds[number]), resources=Resources(cores=cores))
-        return ShellJob(line, outputs, tuple(dict.fromkeys(takes)), tuple(dict.fromkeys(brings)), spec.id, like)
+        return ShellJob(line, outputs, tuple(dict.fromkeys(takes)), tuple(dict.fromkeys(brings)), spec.id, like=like)
+
+    def _inputs(self, number: int, spec: TaskSpec) -> tuple[list[TakenFile], list[BroughtFile]]:
+        """Return the input files that earlier tasks leave, and those that are sent from here."""
+        takes: list[TakenFile] = []
+        brings: list[BroughtFile] = []
+        for name in spec.input_files or ():
+            maker = self._maker(number, name)
+            if maker is None:
+                brings.append((_place(name, spec), *self._blob(name, spec)))
+            else:
+                takes.append((maker, _place(name, spec), _place(name, spec)))
+        return takes, brings
 
     def _maker(self, number: int, name: str) -> int | None:
         """Return the last earlier task that leaves such a file, or None."""

@@ -43,17 +43,21 @@ def bind(
     return bound
 
 
+def _data_for(component: str, parameter: Parameter, node: ast.Name, frame: Frame) -> Ref:
+    owned = frame.declared.get(node.name)
+    if owned is not None and owned.mode == "in" and parameter.mode != "in":
+        raise StatementError(
+            node.at,
+            f"'{component}' would write '{node.name}', which is a parameter of mode in",
+            'declare it with mode="inout", or write to another name',
+        )
+    return refer(node, frame)
+
+
 def value_of(component: str, parameter: Parameter, node: ast.Value, frame: Frame) -> Bound:
     """Bind an argument to one parameter; raise StatementError if it does not fit."""
     if isinstance(node, ast.Name) and node.name not in frame.values:
-        owned = frame.declared.get(node.name)
-        if owned is not None and owned.mode == "in" and parameter.mode != "in":
-            raise StatementError(
-                node.at,
-                f"'{component}' would write '{node.name}', which is a parameter of mode in",
-                'declare it with mode="inout", or write to another name',
-            )
-        return refer(node, frame)
+        return _data_for(component, parameter, node, frame)
     column = evaluate(node, frame)
     what = f"parameter '{parameter.name}' of '{component}'"
     if parameter.mode != "in":

@@ -164,7 +164,8 @@ def _meeting(here: list[Use], there: list[Use], rank: int) -> Meeting:
     events = distinct(numbers[:count])
     gates = np.searchsorted(events, numbers)
     nodes = [_stacked([use.node for use in uses], uses) for uses in (there, here)]
-    return Meeting(len(events), nodes[0], gates[:count], gates[count:], nodes[1], there[0])
+    return Meeting(gates=len(events), notifiers=nodes[0], notified=gates[:count], waited=gates[count:],
+                   waiters=nodes[1], sample=there[0])
 
 
 # --- data ----------------------------------------------------------------------------------------------------------
@@ -186,8 +187,8 @@ def _same_type(uses: list[Use], passed: list[Use], parameter: Parameter | None, 
     for use in (*uses, *passed):
         if use.type != kind and not (kind == "integer" and use.type == "real" and use.mode == "in"):
             line, _ = writer.frame.source.place(writer.at)
-            whence = "is declared as" if parameter else f"is, by line {line},"
-            found.add(use.frame.source, use.at, f"'{use.ref.key[1]}' {whence} of type {kind}, and {use.type} is asked "
+            origin = "is declared as" if parameter else f"is, by line {line},"
+            found.add(use.frame.source, use.at, f"'{use.ref.key[1]}' {origin} of type {kind}, and {use.type} is asked "
                       "for here", "the types of a component's parameters are in its abstract description")
 
 
@@ -197,16 +198,20 @@ def _same_rank(
     """Report a name used with different numbers of indices; a collection has fewer indices than its members."""
     lead = 1 if scope else 0
     rank = len(items[0].ref.indices) if items else None
-    told = [(use, _odd_item(use, items[0], parameter, lead)) for use in items]
-    for use in families:
-        single = parameter is not None and not parameter.collection
-        if single or (rank is not None and len(use.ref.indices) >= rank):
-            told.append((use, "is one thing, and a collection is asked for here"))
-    for use, said in told:
-        if said:
+    odd = [(use, _odd_item(use, items[0], parameter, lead)) for use in items]
+    odd += [(use, _odd_family(use, rank, parameter)) for use in families]
+    for use, message in odd:
+        if message:
             hint = "indices pick one of a collection: name[i][j]"
-            found.add(use.frame.source, use.at, f"'{use.ref.key[1]}' {said}", hint)
-    return not any(said for _, said in told)
+            found.add(use.frame.source, use.at, f"'{use.ref.key[1]}' {message}", hint)
+    return not any(message for _, message in odd)
+
+
+def _odd_family(use: Use, rank: int | None, parameter: Parameter | None) -> str:
+    single = parameter is not None and not parameter.collection
+    if single or (rank is not None and len(use.ref.indices) >= rank):
+        return "is one thing, and a collection is asked for here"
+    return ""
 
 
 def _odd_item(use: Use, other: Use, parameter: Parameter | None, lead: int) -> str:
@@ -228,10 +233,10 @@ def _written(uses: list[Use], parameter: Parameter | None, found: MistakeLog) ->
         bad = np.ones(sum(use.frame.n for use in reads), bool)
         for other, there in writes.items():
             bad &= _missing(reads, there, min(rank, other))
-        _tell(found, reads, bad, "is read, and nothing writes it", _whence)
+        _tell(found, reads, bad, "is read, and nothing writes it", _how_to_write)
 
 
-def _whence(use: Use) -> str:
+def _how_to_write(use: Use) -> str:
     name = use.ref.key[1]
     if not use.frame.source.lines:  # it was made in Python
         return f"some call's result is to go there: ….to({use.shown(0)})"

@@ -262,7 +262,7 @@ def _unclosed(source: Source, watch: _TokenWatch) -> str:
 def _advice(token: Token, expected: set[str], source: Source, watch: _TokenWatch) -> str:
     if token.type in ("THEN", "ELSE"):
         return f"'{token}' belongs to an 'if', and none is open here"
-    if token.type == "$END" or (token.type in CLOSES and watch.open and CLOSER[watch.open[-1][0]] != token):
+    if _leaves_open(token, watch):
         return _unclosed(source, watch) or ("statements end with ';'" if "SEMICOLON" in expected else "")
     if token.type in CLOSES and not watch.open:
         return f"nothing is open here that '{token}' could close"
@@ -270,6 +270,12 @@ def _advice(token: Token, expected: set[str], source: Source, watch: _TokenWatch
     if not near and "SEMICOLON" in expected and not expected >= STATEMENT:
         return "as in (i := 1; n)" if token.type == "COMMA" else "statements end with ';'"
     return near
+
+
+def _leaves_open(token: Token, watch: _TokenWatch) -> bool:
+    """Does the token end the text, or close something else, while a construct is open?"""
+    return token.type == "$END" or bool(
+        token.type in CLOSES and watch.open and CLOSER[watch.open[-1][0]] != token)
 
 
 def _nearest(source: Source, token: Token) -> str:

@@ -105,7 +105,7 @@ def _argument(parameter: Parameter, bound: Column | Ref, row: int) -> Argument:
         scope, name = bound.key
         shown = ".".join(filter(None, [f"{scope}" if scope else "", name]))
         data = shown + "".join(f"[{take(each, row)}]" for each in bound.indices)
-        return Argument(parameter.name, parameter.mode, parameter.type, None, data, parameter.collection)
+        return Argument(parameter.name, parameter.mode, parameter.type, None, data, collection=parameter.collection)
     value = take(bound.data, row)
     plain = value.item() if isinstance(value, np.generic) else value
     return Argument(parameter.name, parameter.mode, parameter.type, plain)
@@ -174,8 +174,10 @@ def _finished(application: Application, unroller: Unroller) -> Program:
         raise _circle(wiring, cycle(dag, levels))
     given = {each.name for each in application.params if each.mode != "out"}
     doubts = [*unwritten(unroller.registry, application), *unordered(unroller.registry, levels.level, given)]
-    return Program(application, made.calls, made.sections, made.units, made.tasks, dag, levels, doubts,
-                   unroller.registry.data)
+    return Program(
+        application=application, calls=made.calls, sections=made.sections, units=made.units, tasks=made.tasks,
+        dag=dag, shape=levels, doubts=doubts, data=unroller.registry.data,
+    )  # fmt: skip
 
 
 def _circle(wiring: Wiring, nodes: list[int]) -> BadInput:

@@ -192,7 +192,8 @@ class Unroller:
         nodes = self.wiring.new(frame.n, component.name, node.at, kept)
         self.wiring.edge(frame.entry, nodes)
         if frame.n:
-            self.made.calls.append(Call(component, node.arguments, node.at, kept, self.made.tasks, int(nodes[0])))
+            self.made.calls.append(Call(component, node.arguments, node.at, kept, first=self.made.tasks,
+                                        node=int(nodes[0])))
         self.made.tasks += frame.n
         frame.entry = nodes
 
@@ -203,8 +204,12 @@ class Unroller:
         for parameter, argument, value in zip(component.params, node.arguments, found, strict=True):
             if isinstance(value, Ref):
                 note = self.registry.hand_over if component.kind == "graph" else self.registry.access
-                note(Use(value, argument.at, kept, self.wiring.nodes, parameter.mode, parameter.type,
-                         parameter.collection, parameter.name))  # the call's tasks are the next nodes
+                note(Use(
+                    ref=value, at=argument.at, frame=kept,
+                    node=self.wiring.nodes,  # the call's tasks are the next nodes
+                    mode=parameter.mode, type=parameter.type, collection=parameter.collection,
+                    parameter=parameter.name,
+                ))  # fmt: skip
         bad = [argument for argument, value in zip(node.arguments, found, strict=True) if value is None]
         if bad:
             self._excuse((name for each in bad for name in names_of(each)), frame)
@@ -244,10 +249,14 @@ class Unroller:
         first = self.made.instances
         self.made.instances += frame.n
         self.made.units.append(Unit(component.name, node.at, frame.only(()), first, len(self.made.units) + 1))
-        inner = Frame(component.source, frame.n, {name: value for name, value in pairs if isinstance(value, Column)},
-                      {name: value for name, value in pairs if isinstance(value, Ref)},
-                      {each.name: each for each in component.params}, (), len(self.made.units),
-                      np.arange(first, first + frame.n), frame.entry, frame.section)
+        inner = Frame(
+            source=component.source, n=frame.n,
+            values={name: value for name, value in pairs if isinstance(value, Column)},
+            refs={name: value for name, value in pairs if isinstance(value, Ref)},
+            declared={each.name: each for each in component.params},
+            scope=len(self.made.units), lead=np.arange(first, first + frame.n),
+            entry=frame.entry, section=frame.section,
+        )  # fmt: skip
         self._inside.append(component.name)
         frame.entry = self.block(component.body, inner)
         self._inside.pop()

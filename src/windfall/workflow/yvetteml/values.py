@@ -62,6 +62,12 @@ def _read(node: ast.Name, frame: Frame) -> Column:
         raise StatementError(node.at, f"'{node.name}' has no value here", _unknown(node, frame))
     if column.kind == "broken":  # reported before
         raise StatementError(node.at)
+    _require_value(node, column, frame)
+    return column
+
+
+def _require_value(node: ast.Name, column: Column, frame: Frame) -> None:
+    """Refuse a variable that has lost its value, or has none in some instances."""
     if column.kind == "lost":
         line, _ = frame.source.place(column.at)
         raise StatementError(
@@ -74,7 +80,6 @@ def _read(node: ast.Name, frame: Frame) -> Column:
         raise StatementError(
             node.at, f"'{node.name}' has no value{frame.where(row)}", "it is assigned under another condition"
         )
-    return column
 
 
 def _unknown(node: ast.Name, frame: Frame) -> str:

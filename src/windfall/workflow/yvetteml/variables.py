@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 import numpy as np
 
 from windfall.workflow.yvetteml.edges import pick
-from windfall.workflow.yvetteml.frame import Column, Frame, StatementError
+from windfall.workflow.yvetteml.frame import Column, Data, Frame, StatementError
 from windfall.workflow.yvetteml.values import SPELT
 
 ZERO = {"integer": 0, "real": 0.0, "string": ""}
@@ -18,7 +20,7 @@ def merged(name: str, at: int, frame: Frame, column: Column, rows: np.ndarray) -
         return column
     if old is not None and old.kind == "broken":
         return old
-    kinds = [each.kind for each in (column, old) if each is not None and each.kind in ZERO]
+    kinds = [each.kind for each in (column, old) if _has_values(each)]
     if len(set(kinds)) > 1:
         raise StatementError(
             at, f"'{name}' is {SPELT[kinds[0]]} here, and {SPELT[kinds[1]]} otherwise", "use two names"
@@ -27,6 +29,14 @@ def merged(name: str, at: int, frame: Frame, column: Column, rows: np.ndarray) -
     known[rows], gone[rows] = column.states(len(rows))
     if not kinds:
         return Column("lost", 0, known, gone, column.at)
-    data = pick(column.data if column.kind in ZERO else ZERO[kinds[0]],
-                old.data if old is not None and old.kind in ZERO else ZERO[kinds[0]], rows, frame.n)
+    data = pick(_data(column, kinds[0]), _data(old, kinds[0]), rows, frame.n)
     return Column(kinds[0], data, None if known.all() else known, gone if gone.any() else None, at)
+
+
+def _has_values(column: Column | None) -> TypeGuard[Column]:
+    return column is not None and column.kind in ZERO
+
+
+def _data(column: Column | None, kind: str) -> Data:
+    """Return a variable's data, or the zero of its kind if it has none."""
+    return column.data if _has_values(column) else ZERO[kind]
