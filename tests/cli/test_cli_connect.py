@@ -159,7 +159,7 @@ def test_interrupted_run_resumes_with_wait(alone, gate):
 def test_bag_submitted_without_a_server_runs_with_wait(alone):
     done = alone("submit", "echo later > f", "--output", "f", "--name", "n")
     assert (done.stdout, done.returncode) == ("1\n", 0)
-    assert "nothing runs before" in done.stderr
+    assert "no server is running here" in done.stderr
     assert alone("wait", "1", "-o", "here").returncode == 0
     assert (alone.folder / "here" / "f").read_text() == "later\n"
 

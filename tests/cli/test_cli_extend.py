@@ -50,7 +50,7 @@ def test_extension_that_changes_more_than_the_sweep_is_refused(windfall, grow):
     number = windfall("submit", path).stdout.strip()
     windfall.write("growing.toml", (windfall.folder / "growing.toml").read_text().replace("retries = 0", "retries = 1"))
     done = windfall("submit", path, "--extend", number)
-    assert done.returncode == 2 and "retries of the target 'main'" in done.stderr
+    assert done.returncode == 2 and "target 'main': retries differs" in done.stderr
     done = windfall("submit", "p {z}", "--sweep", "z=1", "--extend", number)
     assert done.returncode == 2, done.stderr
     windfall("wait", number)

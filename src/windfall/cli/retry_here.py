@@ -44,16 +44,21 @@ def run_here(client: Client, bag: int, number: int, given: str | None, as_json: 
     kept = scratch_of(client.task(bag, number))
     links_skipped = unpack(client, *kept, directory)[1] if kept else 0
     _fetch_inputs(client, spec, directory)
-    say(f"task {number} runs in {directory}/" + (", with the files that the failed attempt left" if kept else "")
-        + (f", except {plural(links_skipped, 'link')}" if links_skipped else ""))
+    files = ", with the files that the failed attempt left" if kept else ""
+    files += f", except {plural(links_skipped, 'link')}" if links_skipped else ""
+    say(f"task {number} runs in {directory}/{files}")
     if skipped := left_out(spec):
         say(f"  left out here: {', '.join(skipped)}")
     code, explanation = _run(spec, _environment(client, spec, directory), directory.absolute())
     if as_json:
         print_json({"bag": bag, "task": number, "directory": str(directory), "exit": code, "not_done": skipped})
     else:
-        say(explanation or (f"exit {code}" if code >= 0 else f"killed by signal {-code}"))
+        say(explanation or _ending(code))
     return 0 if code in (spec.get("check") or {}).get("exit", [0]) else 1
+
+
+def _ending(code: int) -> str:
+    return f"exit {code}" if code >= 0 else f"killed by signal {-code}"
 
 
 def left_out(spec: dict[str, Any]) -> list[str]:

@@ -96,8 +96,10 @@ def _of_command(command: str, before: list[str], current: str) -> Iterable[str]:
     if current.startswith("-"):
         return [name for name, action in options.items() if action.help != argparse.SUPPRESS]
     action = _positional(parser, options, before)
-    if action is None:
-        return []
+    return [] if action is None else _words_for(command, action)
+
+
+def _words_for(command: str, action: argparse.Action) -> Iterable[str]:
     if command == "site" and action.dest == "name":
         return _sites()
     return _bags() if action.dest in ("bag", "bags") else map(str, action.choices or ())

@@ -33,16 +33,20 @@ FIELDS = ("state", "why", "exit", "signal", "note")
 
 def words(row: dict[str, Any], most: int = 80) -> str:
     """Say why a task failed, with at most `most` characters of its note."""
-    why, note = row.get("why") or "", row.get("note")
     if row.get("state") == "quarantined":
         return REASONS["quarantined"]
+    return _by_reason(row, most) or shown(row.get("note") or row.get("why") or row.get("outcome") or "unknown", most)
+
+
+def _by_reason(row: dict[str, Any], most: int) -> str:
+    why, note = row.get("why") or "", row.get("note")
     if why == "exit" and (row.get("exit") or not note):
         return f"exit {row.get('exit') or 0}"
     if why == "signal":
         return f"killed by signal {row.get('signal')}"
     if why in NOTED and note:
         return f"{REASONS[why]}: {shown(note, most)}"
-    return REASONS.get(why) or shown(note or why or row.get("outcome") or "unknown", most)
+    return REASONS.get(why, "")
 
 
 def says(cause: dict[str, Any]) -> str:

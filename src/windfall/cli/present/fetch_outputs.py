@@ -6,7 +6,7 @@ import argparse
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from windfall.cli.present.output import say, shown
 from windfall.errors import WindfallError
@@ -50,10 +50,15 @@ class Problems:
                 say(f"    {line}")
 
 
-def bring(
-    client: Client, bag: int, directory: Path, files: str, problems: Problems,
-    results: Mapping[tuple[int, str], str] | None = None,
-) -> tuple[int, int]:
+class OutputPlace(NamedTuple):
+    """Where the output files of a bag land."""
+
+    directory: Path
+    template: str = ""  # of the paths in the directory
+    results: Mapping[tuple[int, str], str] | None = None  # of an application: task and path → name of the result
+
+
+def bring(client: Client, bag: int, place: OutputPlace, problems: Problems) -> tuple[int, int]:
     """Fetch the bag's files.  Return how many of them are in the directory now, and how many other files are there."""
     problems.clear()  # after a failure, at another server, the caller tries again
     ours: set[str] = set()
@@ -61,11 +66,11 @@ def bring(
     def arrived(path: Path) -> None:
         ours.add(os.path.abspath(path))
 
-    if results is None:
-        count = client.fetch(bag, directory, arrived, files, problems.add)
+    if place.results is None:
+        count = client.fetch(bag, place.directory, arrived, place.template, problems.add)
     else:
-        count = client.fetch_some(bag, results, directory, arrived, problems.add)
-    return count, _others(directory, ours)
+        count = client.fetch_some(bag, place.results, place.directory, arrived, problems.add)
+    return count, _others(place.directory, ours)
 
 
 def _others(directory: Path, ours: set[str]) -> int:

@@ -81,11 +81,15 @@ def kind_of(values: Iterable[object]) -> str | None:
         return None
     if types == {bool}:
         return BOOL
-    if types == {int}:
-        return INT if all(value is None or -(2**63) <= value < 2**63 for value in values) else TEXT  # type: ignore
-    if types <= {int, float}:
-        return DOUBLE if all(not isinstance(v, int) or abs(v) <= 2**53 for v in values) else TEXT
-    return TEXT
+    numbers = [value for value in values if isinstance(value, (int, float))]
+    if types == {int} and all(-(2**63) <= value < 2**63 for value in numbers):
+        return INT
+    return DOUBLE if types in ({float}, {int, float}) and all(map(_is_exact, numbers)) else TEXT
+
+
+def _is_exact(number: int | float) -> bool:
+    """Does a double hold the number exactly?"""
+    return isinstance(number, float) or abs(number) <= 2**53
 
 
 def _wider(one: str, other: str) -> str:
@@ -145,32 +149,32 @@ class _Writer:
         return _ENCODE[kind]([value for value in values if value is not None])
 
     def _footer(self, total: int) -> None:
-        schema = [_struct((3, _I32, 0), (4, _BINARY, "results"), (5, _I32, len(self._names)))]
+        schema = [_struct([(3, _I32, 0), (4, _BINARY, "results"), (5, _I32, len(self._names))])]
         schema += [self._element(n, name) for n, name in enumerate(self._names)]
         groups = [self._group_meta(count, chunks) for count, chunks in self._groups]
-        footer = _struct(
+        footer = _struct([
             (1, _I32, 1), (2, _LIST, (_STRUCT, schema)), (3, _I64, total), (4, _LIST, (_STRUCT, groups)),
             (6, _BINARY, f"windfall version {__version__}"),
-        )
+        ])
         self._put(footer + len(footer).to_bytes(4, "little") + _MAGIC)
 
     def _element(self, n: int, name: str) -> bytes:
         kind = self._kinds.get(n, TEXT)
         converted = [(6, _I32, _CONVERTED[kind])] if kind in _CONVERTED else []
-        return _struct((1, _I32, _PHYSICAL[kind]), (3, _I32, _OPTIONAL), (4, _BINARY, name), *converted)
+        return _struct([(1, _I32, _PHYSICAL[kind]), (3, _I32, _OPTIONAL), (4, _BINARY, name), *converted])
 
     def _group_meta(self, count: int, chunks: list[tuple[int, int, int]]) -> bytes:
         columns = []
         for n, (at, raw, packed) in enumerate(chunks):
-            meta = _struct(
+            meta = _struct([
                 (1, _I32, _PHYSICAL[self._kinds.get(n, TEXT)]),
                 (2, _LIST, (_I32, [_zigzag(_PLAIN), _zigzag(_RLE)])),
                 (3, _LIST, (_BINARY, [_binary(self._names[n])])),
                 (4, _I32, _GZIP), (5, _I64, count), (6, _I64, raw), (7, _I64, packed), (9, _I64, at),
-            )  # fmt: skip
-            columns.append(_struct((2, _I64, at), (3, _STRUCT, meta)))
+            ])  # fmt: skip
+            columns.append(_struct([(2, _I64, at), (3, _STRUCT, meta)]))
         size = sum(raw for _, raw, _ in chunks)
-        return _struct((1, _LIST, (_STRUCT, columns)), (2, _I64, size), (3, _I64, count))
+        return _struct([(1, _LIST, (_STRUCT, columns)), (2, _I64, size), (3, _I64, count)])
 
 
 def _groups(rows: Iterable[Sequence[Any]]) -> Iterator[list[Sequence[Any]]]:
@@ -232,14 +236,14 @@ def _gzip(body: bytes) -> bytes:
 
 
 def _page_head(count: int, raw: int, packed: int) -> bytes:
-    data = _struct((1, _I32, count), (2, _I32, _PLAIN), (3, _I32, _RLE), (4, _I32, _RLE))
-    return _struct((1, _I32, 0), (2, _I32, raw), (3, _I32, packed), (5, _STRUCT, data))
+    data = _struct([(1, _I32, count), (2, _I32, _PLAIN), (3, _I32, _RLE), (4, _I32, _RLE)])
+    return _struct([(1, _I32, 0), (2, _I32, raw), (3, _I32, packed), (5, _STRUCT, data)])
 
 
 # --- Thrift's compact form, as far as it is needed ------------------------------------------------------------
 
 
-def _struct(*fields: tuple[int, int, Any]) -> bytes:
+def _struct(fields: list[tuple[int, int, Any]]) -> bytes:
     """Encode fields of (number, type, value); the numbers rise by less than sixteen."""
     parts, before = [], 0
     for field, kind, value in fields:

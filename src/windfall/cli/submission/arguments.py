@@ -85,8 +85,6 @@ def _with_pythons(parsed: Parsed) -> Parsed:
 
 
 def _parsed(args: argparse.Namespace) -> Parsed:
-    from windfall.model.bagfile import reader
-
     graph, task = _graph(args), {key: getattr(args, key) for key in TASK_OPTIONS if getattr(args, key) is not None}
     foreign_graphs.check(args, graph)
     if graph is not None:
@@ -95,12 +93,22 @@ def _parsed(args: argparse.Namespace) -> Parsed:
                            "the file describes its tasks: leave the options out")
         return foreign_graphs.parsed(args, graph)
     lines = _apst(args)
-    command = _command(args) if lines is None else None
     if lines is not None:
         return _one_per_line(args, lines, task)
-    if command is not None:
-        first = command[0] if isinstance(command, list) else (command.split() or [""])[0]
-        return reader.from_options(command, args.sweep, args.name or _name_of(first), task, csv=args.csv or "")
+    command = _command(args)
+    return _from_bag_file(args, task) if command is None else _from_command(args, command, task)
+
+
+def _from_command(args: argparse.Namespace, command: str | list[str], task: dict[str, object]) -> Parsed:
+    from windfall.model.bagfile import reader
+
+    first = command[0] if isinstance(command, list) else (command.split() or [""])[0]
+    return reader.from_options(command, args.sweep, args.name or _name_of(first), task, csv=args.csv or "")
+
+
+def _from_bag_file(args: argparse.Namespace, task: dict[str, object]) -> Parsed:
+    from windfall.model.bagfile import reader
+
     if args.csv:
         raise BadInput("--csv goes with a command, not with a bag file", f'put file = "{args.csv}" under [sweep.csv]')
     if args.sweep or task:

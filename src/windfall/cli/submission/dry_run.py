@@ -5,8 +5,8 @@ With `--extend`, ask the server which points the bag has had, and show those tha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from windfall.cli.present.output import print_json
 from windfall.model.checks.bag import asked_for
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from windfall.model.spec import Family, Target
     from windfall.model.templates.render import Renderer
 
+T = TypeVar("T")
 SHOWN = 20  # commands; in JSON, SHOWN_JSON
 SHOWN_JSON = 1000
 SHOWN_TAKEN = 3  # output files of another target
@@ -39,24 +40,33 @@ def dry_run(parsed: Parsed, as_json: bool, extends: str | None = None) -> int:
     renderers = {part.renderer.target.name: part.renderer for part in parts}
     shown = [(part, _taken(renderers, part.renderer.target)) for part in parts if part.tasks]
     if as_json:
-        batch = {"batch": parsed.bag.policy.batch} if parsed.bag.policy.batch > 1 else {}
-        policy = {"policy": policies} if (policies := asked_for(parsed.bag.policy)) else {}
         targets = [_described(*each) for each in shown]
-        print_json({"name": parsed.bag.name, "tasks": total, **batch, **policy, "targets": targets})
+        print_json({"name": parsed.bag.name, "tasks": total, **_policy_fields(parsed), "targets": targets})
         return 0
     print(f"{parsed.bag.name}: {plural(total, 'new task' if extends else 'task')}")
     for part, taken in shown:
         for line in _lines(part, taken, many=len(parts) > 1):
             print(line)
-    for key, text in asked_for(parsed.bag.policy).items():
-        print(f"{key} = {text}")
-    if parsed.bag.policy.batch > 1:
-        print(f"in batches of {parsed.bag.policy.batch}: one after the other, in one slot of one pilot")
-    for name, path in parsed.pythons.items():
-        print(f"to pack: {path}, for target {name}")
-    if sizes := [_size(data) for sha, data in parsed.uploads.items() if sha in files]:
-        print(f"to send: {_amount(sizes)}")
+    for line in _bag_lines(parsed, files):
+        print(line)
     return 0
+
+
+def _policy_fields(parsed: Parsed) -> dict[str, Any]:
+    policy, policies = parsed.bag.policy, asked_for(parsed.bag.policy)
+    return {**({"batch": policy.batch} if policy.batch > 1 else {}), **({"policy": policies} if policies else {})}
+
+
+def _bag_lines(parsed: Parsed, files: set[str]) -> Iterator[str]:
+    """Yield what holds for the bag as a whole: policies, batches, and what is packed and sent."""
+    for key, text in asked_for(parsed.bag.policy).items():
+        yield f"{key} = {text}"
+    if parsed.bag.policy.batch > 1:
+        yield f"in batches of {parsed.bag.policy.batch}: one after the other, in one slot of one pilot"
+    for name, path in parsed.pythons.items():
+        yield f"to pack: {path}, for target {name}"
+    if sizes := [_size(data) for sha, data in parsed.uploads.items() if sha in files]:
+        yield f"to send: {_amount(sizes)}"
 
 
 def _of_bag(parsed: Parsed) -> list[Part]:
@@ -133,17 +143,20 @@ def _described(part: Part, taken: dict[str, list[str]]) -> dict[str, Any]:
         "retries": target.retries,
         "container": target.container,
         "modules": target.modules,
-        "environment": [renderer.environment(index) for index in shown] if target.environment else [],
+        "environment": _each(renderer.environment, shown, target.environment),
         "commands": renderer.commands(shown, taken),
         "inputs": [[each.path, each.blob, each.size] for each in target.inputs],
-        "task_inputs": [[list(each[:3]) for each in renderer.inputs(index)] for index in shown]
-        if target.families
-        else [],
-        "placed": [renderer.placed(index) for index in shown] if target.placed else [],
-        "outputs": [renderer.outputs(index) for index in shown] if target.outputs else [],
-        "checkpoint": [renderer.checkpoint(index) for index in shown] if target.checkpoint else [],
+        "task_inputs": _each(lambda index: [list(each[:3]) for each in renderer.inputs(index)], shown, target.families),
+        "placed": _each(renderer.placed, shown, target.placed),
+        "outputs": _each(renderer.outputs, shown, target.outputs),
+        "checkpoint": _each(renderer.checkpoint, shown, target.checkpoint),
         "captured": [each.name for each in target.capture],
     }
+
+
+def _each(render: Callable[[int], T], tasks: range, wanted: object) -> list[T]:
+    """Render something for each task, if the target has any of it."""
+    return [render(index) for index in tasks] if wanted else []
 
 
 def _lines(part: Part, taken: dict[str, list[str]], many: bool) -> Iterator[str]:
@@ -160,18 +173,12 @@ def _lines(part: Part, taken: dict[str, list[str]], many: bool) -> Iterator[str]
 
 def _facts(renderer: Renderer, tasks: range) -> Iterator[tuple[str, str]]:
     """Yield the facts that hold for each task of a target, as a title and a text."""
-    from windfall.model.units import format_size
-
     target, first = renderer.target, tasks[0]
     rest = " …" if len(tasks) > 1 else ""
     yield "each", _needs(target)
     yield from _surroundings(renderer, first, rest)
-    for each in target.inputs:
-        yield "input", f"{each.path} ({format_size(each.size)})"
-    for family in target.families:
-        yield "input", f"{family.source} -> {family.path}: {_amount([size for _, size, _ in _distinct(family)])}"
-    for path, there in renderer.placed(first):
-        yield "input", (f"{path} -> {there}" if path else there) + " (there already)" + rest
+    for text in _input_texts(renderer, first, rest):
+        yield "input", text
     if target.outputs:
         yield "output", ", ".join(renderer.outputs(first)) + rest
     if target.checkpoint:
@@ -180,6 +187,17 @@ def _facts(renderer: Renderer, tasks: range) -> Iterator[tuple[str, str]]:
         yield "check", _words(renderer.check_command(first)) + rest
     if target.capture:
         yield "columns", ", ".join(each.name for each in target.capture)
+
+
+def _input_texts(renderer: Renderer, first: int, rest: str) -> Iterator[str]:
+    from windfall.model.units import format_size
+
+    for each in renderer.target.inputs:
+        yield f"{each.path} ({format_size(each.size)})"
+    for family in renderer.target.families:
+        yield f"{family.source} -> {family.path}: {_amount([size for _, size, _ in _distinct(family)])}"
+    for path, there in renderer.placed(first):
+        yield (f"{path} -> {there}" if path else there) + " (there already)" + rest
 
 
 def _surroundings(renderer: Renderer, first: int, rest: str) -> Iterator[tuple[str, str]]:

@@ -66,14 +66,15 @@ class Attendant:
         self._take_in(session, bag["bag"])
         done, failed = [node.name for node in self.graph.nodes if node.done], list(self._failed)
         whole = len(done) == len(self.graph.nodes)
-        status = ABORTED if self.aborted else FAILED if failed else OK if whole else REMOVED
         code = before_final = self._code(whole)
         lines, fields = self._abort_lines(), dict[str, Any]()
         if self.graph.final is not None:
-            alone = int(bag["state"] != "succeeded") if self.graph.last else None
-            code = self._final(session, status, len(failed), home) if alone is None else alone
-            lines.append(f"  final node {self.graph.final.name}: {'succeeded' if not code else 'failed'}")
+            if self.graph.last:  # the bag was the FINAL node alone
+                code = int(bag["state"] != "succeeded")
+            else:
+                code = self._final(session, self._status(whole), len(failed), home)
             fields["final"] = "failed" if code else "succeeded"
+            lines.append(f"  final node {self.graph.final.name}: {fields['final']}")
         if (code or before_final) and (file := self._rescue(done, failed)):
             fields["rescue"] = str(file)
             lines.append(f"  {file} lists the done nodes: the same command runs the rest")
@@ -96,12 +97,9 @@ class Attendant:
         left = self._with_dependents(self._failed)
         for node in self.graph.nodes:
             node.left = node.name in left
-        from windfall.cli.present.fetch_outputs import Problems, bring
         from windfall.workflow.dagman import bag as dagbag
 
-        problems = Problems()
-        session.ask(lambda client: bring(client, bag, directory, "", problems))
-        problems.tell()
+        _fetch(session, bag, directory)
         self.rounds, self._seen = self.rounds + 1, 0
         say(f"  retrying: {', '.join(chosen[:10])}" + (f" and {len(chosen) - 10:,} others" if chosen[10:] else ""))
         return dagbag.parsed(self.graph)
@@ -165,16 +163,17 @@ class Attendant:
 
     def interrupted(self, session: Session, bag: int, directory: Path | None) -> None:
         """Fetch the files and write a rescue file for a user who leaves, and may run the rest of the DAG later."""
-        from windfall.cli.present.fetch_outputs import Problems, bring
-
         self._take_in(session, bag)
-        problems = Problems()
         if directory:
-            session.ask(lambda client: bring(client, bag, directory, "", problems))
-        problems.tell()
+            _fetch(session, bag, directory)
         file = self._rescue([node.name for node in self.graph.nodes if node.done], list(self._failed))
         if file:
             say(f"  {file} lists the nodes done so far; to run the rest from it, cancel the bag first")
+
+    def _status(self, whole: bool) -> int:
+        if self.aborted:
+            return ABORTED
+        return FAILED if self._failed else OK if whole else REMOVED
 
     def _code(self, whole: bool) -> int:
         if self.aborted is None:
@@ -190,19 +189,17 @@ class Attendant:
         return [f"  aborted: node {node.name} ended with exit code {code}"]
 
     def _final(self, session: Session, status: int, failed: int, home: Path) -> int:
-        from windfall.cli.present.fetch_outputs import Problems, bring
         from windfall.client.client import new_key
         from windfall.workflow.dagman import bag as dagbag
 
         node = self.graph.final
         assert node is not None
-        parsed, key, problems = dagbag.final(self.graph, node, status, failed), new_key(), Problems()
+        parsed, key, missing = dagbag.final(self.graph, node, status, failed), new_key(), 0
         bag = session.ask(lambda client: client.submit(parsed.bag, parsed.uploads, key))
         ended = session.ask(lambda client: client.wait(bag))
         if any(target.outputs for target in parsed.bag.targets):
-            session.ask(lambda client: bring(client, bag, home, "", problems))
-        problems.tell()
-        return 0 if ended["state"] == "succeeded" and not problems.count else 1
+            missing = _fetch(session, bag, home)
+        return 0 if ended["state"] == "succeeded" and not missing else 1
 
     def _rescue(self, done: list[str], failed: list[str]) -> Path | None:
         """Write the rescue file.  If that fails, say so and go on: the summary is still to come."""
@@ -213,6 +210,16 @@ class Attendant:
         except OSError as error:
             say(f"windfall: cannot write a rescue file beside {self.graph.file}: {error.strerror}")
             return None
+
+
+def _fetch(session: Session, bag: int, directory: Path) -> int:
+    """Fetch the bag's files, and tell which could not be fetched; return how many."""
+    from windfall.cli.present.fetch_outputs import OutputPlace, Problems, bring
+
+    problems = Problems()
+    session.ask(lambda client: bring(client, bag, OutputPlace(directory), problems))
+    problems.tell()
+    return problems.count
 
 
 def attendant(graph: Graph) -> Attendant:

@@ -35,15 +35,19 @@ def wanted(args: argparse.Namespace) -> list[str]:
     given = args.notify if args.notify is not None else [os.environ.get("WINDFALL_NOTIFY", "")]
     found = [whom for text in given for whom in (_from_file(text[1:]) if text.startswith("@") else [text]) if whom]
     for whom in found:
-        kind, colon, rest = whom.partition(":")
-        if kind not in _WAYS or not colon or not rest:
-            raise BadInput("--notify takes a web address, a mail address or a command",
-                           "https://…, mailto:…, command:… or @FILE")
-        if kind == "mailto" and not re.fullmatch(r"[^\s@,:;<>()]{1,64}@[\w.-]{1,255}", rest):
-            raise BadInput("--notify mailto: needs a mail address", "as in mailto:me@example.org")
-        if kind == "command":
-            _words(rest, dict.fromkeys(FIELDS, ""))
+        _check(whom)
     return found
+
+
+def _check(whom: str) -> None:
+    kind, colon, rest = whom.partition(":")
+    if kind not in _WAYS or not colon or not rest:
+        raise BadInput("--notify takes a web address, a mail address or a command",
+                       "https://…, mailto:…, command:… or @FILE")
+    if kind == "mailto" and not re.fullmatch(r"[^\s@,:;<>()]{1,64}@[\w.-]{1,255}", rest):
+        raise BadInput("--notify mailto: needs a mail address", "as in mailto:me@example.org")
+    if kind == "command":
+        _words(rest, dict.fromkeys(FIELDS, ""))
 
 
 def _from_file(path: str) -> list[str]:

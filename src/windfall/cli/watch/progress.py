@@ -97,6 +97,10 @@ class Progress:
         now, done = self._history[-1]
         return now - min(at for at, was in self._history if was == done)
 
+    def _eta(self, unended: int, rate: float) -> str:
+        left = unended / rate
+        return f"ETA {format_duration(max(1, round(left)) * 1000)}" if unended and left >= self._still() else ""
+
     def text(self, counts: dict[str, int]) -> str:
         """Return the progress line, the most important facts first: a narrow terminal cuts the last ones off."""
         total, done = max(self.total, sum(counts.values())), ended(counts)
@@ -104,9 +108,8 @@ class Progress:
         failed, rate = failed_of(counts), self.rate()
         if failed:
             parts.append(f"{failed:,} failed")
-        if rate > 0 and done < total and (left := (total - done) / rate) >= self._still():
-            parts.append(f"ETA {format_duration(max(1, round(left)) * 1000)}")
         if rate > 0:
+            parts.append(self._eta(total - done, rate))
             parts.append(f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.2g}/s")
         if counts.get("active"):
             parts.append(f"{counts['active']:,} active")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from windfall.cli.connect import Session, find_bag
 from windfall.cli.parser import add_bag, task_number
@@ -36,15 +36,20 @@ def execute(args: argparse.Namespace) -> int:
     print(reason(found, remedy))
     if why:
         print(f"last attempt: {why}; to see its output: windfall logs {bag} {args.task}")
-    troubles = _troubles() if found.get("sites") else {}
-    for site in found.get("sites") or []:
+    if sites := found.get("sites"):
+        _print_sites(sites)
+    return 0
+
+
+def _print_sites(sites: list[dict[str, Any]]) -> None:
+    troubles = _troubles()
+    for site in sites:
         print(f"  {shown(site.get('site'))}")
-        if said := troubles.get(str(site.get("site"))):
-            print(f"    NO   trouble: {said}")
+        if trouble := troubles.get(str(site.get("site"))):
+            print(f"    NO   trouble: {trouble}")
         for clause in site.get("clauses") or []:
             mark = "yes" if clause.get("holds") else "NO "
             print(f"    {mark}  {shown(clause.get('clause'), 100)}: {shown(clause.get('says'), 200)}")
-    return 0
 
 
 def _troubles() -> dict[str, str]:

@@ -32,21 +32,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    streams = [name for name in ("out", "err") if getattr(args, name)] or ["out", "err"]
     with Session() as session:
         bag = find_bag(session.client, args.bag)
         if args.task is None and args.follow and not (args.scratch or args.json):
-            return _all(session, bag, streams[0])
+            return _all(session, bag, _streams(args)[0])
         args.task = args.task or 0
-        if args.scratch:
-            return _scratch(session.client, bag, args)
-        try:
-            written = (_print_json if args.json else _print)(session.client, bag, args, streams)
-        except NotFound:
-            return _absent(session.client, bag, args.task, args.json)
-        if not written:
-            _say_nothing_came(session.client, bag, args.task)
+        return (_scratch if args.scratch else _one)(session.client, bag, args)
+
+
+def _one(client: Client, bag: int, args: argparse.Namespace) -> int:
+    try:
+        written = (_print_json if args.json else _print)(client, bag, args)
+    except NotFound:
+        return _absent(client, bag, args.task, args.json)
+    if not written:
+        _say_nothing_came(client, bag, args.task)
     return 0
+
+
+def _streams(args: argparse.Namespace) -> list[str]:
+    return [name for name in ("out", "err") if getattr(args, name)] or ["out", "err"]
 
 
 def _all(session: Session, bag: int, stream: str) -> int:
@@ -77,14 +82,15 @@ def _scratch(client: Client, bag: int, args: argparse.Namespace) -> int:
     return 0
 
 
-def _print_json(client: Client, bag: int, args: argparse.Namespace, streams: list[str]) -> int:
-    texts = {name: b"".join(client.log(bag, args.task, name)).decode("utf-8", "replace") for name in streams}
+def _print_json(client: Client, bag: int, args: argparse.Namespace) -> int:
+    texts = {name: b"".join(client.log(bag, args.task, name)).decode("utf-8", "replace") for name in _streams(args)}
     print_json({"bag": bag, "task": args.task, **texts})
     return sum(map(len, texts.values()))
 
 
-def _print(client: Client, bag: int, args: argparse.Namespace, streams: list[str]) -> int:
+def _print(client: Client, bag: int, args: argparse.Namespace) -> int:
     """Print the streams; return how many bytes they had."""
+    streams = _streams(args)
     if args.follow and len(streams) > 1:
         streams = ["out"]
     written = 0

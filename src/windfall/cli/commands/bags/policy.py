@@ -200,29 +200,35 @@ def _shown(key: str, text: str) -> dict[str, list[str] | str]:
 
 def _expression(args: argparse.Namespace) -> int:
     setting = _SETTING.match(args.check)
-    if not setting and args.check.strip().lower() in check.REPLICATE:
+    if setting is None and args.check.strip().lower() in check.REPLICATE:
         setting = _SETTING.match(f"replicate = {args.check}")
-    if setting and setting[1] == "budget":
+    if setting is None:
+        return _tell_expression(expressions.parse(args.check), args.json, named=False)
+    if setting[1] == "budget":
         budget = units.parse_core_time(setting[2].strip(), "budget")
-        print_json({"budget": budget}) if args.json else print(f"it is a budget: {units.format_core_time(budget)}")
-        return 0
-    key = expressions.named(setting[1], "budget") if setting else ""
-    text = check.setting(_bare(setting[2]), key) if setting else args.check
+        return _answer({"budget": budget}, f"it is a budget: {units.format_core_time(budget)}", args.json)
+    key = expressions.named(setting[1], "budget")
+    text = check.setting(_bare(setting[2]), key)
     if key in replica_caps.CAPS:
-        print_json({"cap": text}) if args.json else print(f"it is a cap: {replica_caps.CAPS[key]}")
-        return 0
+        return _answer({"cap": text}, f"it is a cap: {replica_caps.CAPS[key]}", args.json)
     if key == "replicate" and text in check.REPLICATE:
-        print_json({"preset": text}) if args.json else print("it is a preset of replicate")
-        return 0
-    found = expressions.check(text, key) if setting else expressions.parse(text)
+        return _answer({"preset": text}, "it is a preset of replicate", args.json)
+    return _tell_expression(expressions.check(text, key), args.json, named=True)
+
+
+def _tell_expression(found: expressions.Expression, as_json: bool, named: bool) -> int:
     view = _view(found)
-    if args.json:
-        print_json(view)
-        return 0
-    kind = language.NAMES[found.type]
-    print(f"it yields {kind}, and uses {', '.join(found.uses) or 'nothing'}")
-    if not setting:
-        print(f"it can stand for: {', '.join(view['policies']) or 'no policy'}")
+    text = f"it yields {language.NAMES[found.type]}, and uses {', '.join(found.uses) or 'nothing'}"
+    if not named:
+        text += f"\nit can stand for: {', '.join(view['policies']) or 'no policy'}"
+    return _answer(view, text, as_json)
+
+
+def _answer(value: object, text: str, as_json: bool) -> int:
+    if as_json:
+        print_json(value)
+    else:
+        print(text)
     return 0
 
 

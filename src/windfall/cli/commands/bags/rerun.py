@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from windfall.cli.commands.bags import run
 from windfall.cli.connect import Session, find_bag
+from windfall.cli.present.fetch_outputs import OutputPlace
 from windfall.cli.present.output import print_json, say
 from windfall.cli.submission import application
 from windfall.cli.watch.progress import Progress
@@ -46,7 +47,7 @@ def execute(args: argparse.Namespace) -> int:
         fetched = _fetch_earlier(session.client, parsed, left, directory)
         if left.bag is None:
             return _report_nothing_to_run(args, parsed, fetched)
-        return _run(session, parsed, left, started, directory, args)
+        return _run(session, parsed, left, started, args)
 
 
 def _wanted(args: argparse.Namespace, client: Client) -> Parsed:
@@ -99,10 +100,9 @@ def _report_nothing_to_run(args: argparse.Namespace, parsed: Parsed, fetched: in
     return 0
 
 
-def _run(
-    session: Session, parsed: Parsed, left: Remainder, started: float, directory: Path, args: argparse.Namespace
-) -> int:
+def _run(session: Session, parsed: Parsed, left: Remainder, started: float, args: argparse.Namespace) -> int:
     assert left.bag is not None
+    directory = run.directory_of(args, parsed.bag.name)
     results: Any = parsed.results if parsed.results is None else {
         (left.tasks[task], path): name for (task, path), name in parsed.results.items() if task in left.tasks}
     part = parsed._replace(bag=left.bag, results=results)
@@ -111,4 +111,5 @@ def _run(
     progress = Progress(part.bag.name, total, quiet)
     run.feed(session, sent, total, progress)
     final = run.attend(session, sent.bag, progress, directory)
-    return run.finish(session, final, started, run.Home(directory, "", sent.parsed.results), args.json)
+    home = run.Home(OutputPlace(directory, "", sent.parsed.results))
+    return run.finish(session, final, started, home, args.json)

@@ -52,26 +52,26 @@ def execute(args: argparse.Namespace) -> int:
         raise BadInput("--files needs a place for the files", "give one with -o DIR or --archive FILE")
     with Session() as session:
         bag = find_bag(session.client, args.bag)
-        if args.directory:
-            return _fetch_files(session, bag, args)
-        if args.archive:
-            return _archive(session, bag, args)
-        if args.parquet:
-            return _parquet(session, bag, args)
-        if args.wfformat:
-            return _wfformat(session, bag, args)
-        rows = session.client.results(bag, args.state or "")
-        if args.json:
-            print_json_rows(rows)
-        elif args.jsonl:
-            _print_lines(rows)
+        for option, write in (("directory", _fetch_files), ("archive", _archive), ("parquet", _parquet),
+                              ("wfformat", _wfformat)):
+            if getattr(args, option):
+                return write(session, bag, args)
+        return _print_rows(session, bag, args)
+
+
+def _print_rows(session: Session, bag: int, args: argparse.Namespace) -> int:
+    rows = session.client.results(bag, args.state or "")
+    if args.json:
+        print_json_rows(rows)
+    elif args.jsonl:
+        _print_lines(rows)
+    else:
+        spec = session.client.spec(bag)
+        names = Names(parameters(spec), captured(spec))
+        if args.csv:
+            print_csv(rows, names)
         else:
-            spec = session.client.spec(bag)
-            names = Names(parameters(spec), captured(spec))
-            if args.csv:
-                print_csv(rows, names)
-            else:
-                print_rows(rows, names, len(spec.targets) > 1)
+            print_rows(rows, names, len(spec.targets) > 1)
     return 0
 
 
@@ -147,10 +147,10 @@ def _numbered(rows: Iterable[dict[str, Any]], names: Names) -> Iterator[list[Any
 
 
 def _fetch_files(session: Session, bag: int, args: argparse.Namespace) -> int:
-    from windfall.cli.present.fetch_outputs import bring, lines
+    from windfall.cli.present.fetch_outputs import OutputPlace, bring, lines
 
     directory, problems = Path(args.directory), Problems()
-    files, others = bring(session.client, bag, directory, args.files, problems)
+    files, others = bring(session.client, bag, OutputPlace(directory, args.files), problems)
     if args.json:
         print_json({"bag": bag, "files": files, "directory": str(directory), "other_files": others,
                     "problems": problems.count})  # fmt: skip

@@ -38,14 +38,10 @@ def execute(args: argparse.Namespace) -> int:
     tasks, by_cause = task_numbers(args.tasks), causes.chosen(args)
     if tasks is not None and by_cause is not None:
         raise BadInput("choose tasks by number or by cause, not by both")
-    if args.here and (tasks is None or len(tasks) != 1):
-        raise BadInput("--here takes one task", f"windfall retry {args.bag} TASK --here")
+    if args.here:
+        return _run_here(args, tasks)
     with Session() as session:
         bag = find_bag(session.client, args.bag)
-        if args.here and tasks:
-            from windfall.cli.retry_here import run_here
-
-            return run_here(session.client, bag, tasks[0], args.directory, args.json)
         count = session.client.retry(bag, cause=by_cause) if tasks is None else _retry(session.client, bag, tasks)
         found = session.client.failures(bag) if by_cause and not count else []
     if args.json:
@@ -58,6 +54,15 @@ def execute(args: argparse.Namespace) -> int:
             others = "; ".join(causes.options(cause, found) for cause in found[:MOST_NAMED])
             say(f"  no task failed for this cause; the bag's causes are: {others}")
     return 0
+
+
+def _run_here(args: argparse.Namespace, tasks: list[int] | None) -> int:
+    from windfall.cli.retry_here import run_here
+
+    if tasks is None or len(tasks) != 1:
+        raise BadInput("--here takes one task", f"windfall retry {args.bag} TASK --here")
+    with Session() as session:
+        return run_here(session.client, find_bag(session.client, args.bag), tasks[0], args.directory, args.json)
 
 
 def _retry(client: Client, bag: int, tasks: Iterable[int]) -> int:

@@ -6,12 +6,11 @@ import argparse
 import re
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from windfall.cli.commands.bags import policy
-from windfall.cli.present.fetch_outputs import Problems, add_files, bring, lines as home_lines
+from windfall.cli.present.fetch_outputs import OutputPlace, Problems, add_files, bring, lines as home_lines
 from windfall.cli.present.output import Bytes, counts_of, print_json, say
 from windfall.cli.submission import arguments
 from windfall.cli.submission.send_parts import Sent, feed, submit as send
@@ -72,21 +71,23 @@ def execute(args: argparse.Namespace) -> int:
         if not args.extend:
             progress({"ready": total})  # the first news may take a while
             feed(session, sent, total, progress)
+        home = Home(OutputPlace(directory, args.files, parsed.results) if directory else None, attendant)
         final = attend(session, bag, progress, directory, attendant)
         if attendant:
-            final = _rounds(session, final, parsed, directory, attendant, quiet)
+            final = _rounds(session, final, parsed, home, quiet)
             bag = final["bag"]
         _remember(session, bag, parsed)
-        code = finish(session, final, started, Home(directory, args.files, parsed.results, attendant), args.json)
+        code = finish(session, final, started, home, args.json)
         notify.tell(whom, final)
         return code
 
 
-def _rounds(session: Session, final: dict[str, Any], parsed: Parsed, directory: Path | None, attendant: Attendant,
-            quiet: bool) -> dict[str, Any]:
+def _rounds(session: Session, final: dict[str, Any], parsed: Parsed, home: Home, quiet: bool) -> dict[str, Any]:
     """Run the retries of a DAG that its attendant asks for, a bag each; return the last bag."""
     from windfall.cli.watch.progress import Progress
 
+    attendant, directory = home.attendant, home.outputs.directory if home.outputs else None
+    assert attendant is not None
     while more := attendant.again(session, final["bag"], parsed, directory or Path()):
         parsed = more
         final = attend(session, send(session, parsed).bag, Progress(parsed.bag.name, count(parsed), quiet), directory,
@@ -193,11 +194,9 @@ def _interrupted(bag: int, directory: Path | None, separate: bool) -> str:
 
 
 class Home(NamedTuple):
-    """Destination of output files: a directory, if any, and the paths in it; and the attendant of a DAG."""
+    """The end of a run: where output files land, if anywhere, and the attendant of a DAG."""
 
-    directory: Path | None
-    files: str = ""
-    results: Mapping[tuple[int, str], str] | None = None  # of an application: task and path → name of the result
+    outputs: OutputPlace | None
     attendant: Attendant | None = None
 
 
@@ -215,19 +214,15 @@ class Outcome(NamedTuple):
 
 def finish(session: Session, bag: dict[str, Any], started: float | None, home: Home, as_json: bool) -> int:
     """Fetch the files, sum up, return the exit code.  Without `started`, time counts from the submission."""
-    directory = home.directory
-    files, others, problems, unwritable = 0, 0, Problems(), None
-    if directory:
-        try:
-            found = session.ask(lambda client: bring(client, bag["bag"], directory, home.files, problems, home.results))
-            files, others = found
-        except Unwritable as error:
-            unwritable = error  # reported after the summary
+    problems, place = Problems(), home.outputs
+    files, others, unwritable = _fetch(session, bag["bag"], place, problems) if place else (0, 0, None)
+    directory = place.directory if place else None
     elapsed = (bag["ended"] - bag["submitted"]) / 1000 if started is None else time.monotonic() - started
     tasks, succeeded, failed, _ = counts_of(bag)
     causes = session.ask(lambda client: client.failures(bag["bag"])) if failed else []
     after = home.attendant.after(session, bag, directory or Path()) if home.attendant else None
-    outcome = Outcome(bag, elapsed, causes, directory, files, others, after)
+    outcome = Outcome(bag=bag, elapsed=elapsed, causes=causes, directory=directory, files=files, others=others,
+                      after=after)  # fmt: skip
     if as_json:
         print_json(_as_json(outcome))
     else:
@@ -236,9 +231,17 @@ def finish(session: Session, bag: dict[str, Any], started: float | None, home: H
     if unwritable:
         say(f"windfall: {unwritable}")
         return unwritable.exit_code
-    if after and not problems.count:
-        return after.code
-    return 0 if succeeded == tasks and not problems.count else 1
+    return 1 if problems.count else after.code if after else int(succeeded != tasks)
+
+
+def _fetch(
+    session: Session, bag: int, place: OutputPlace, problems: Problems
+) -> tuple[int, int, Unwritable | None]:
+    """Fetch the bag's files: count them and the directory's other files, or return why nothing can be written."""
+    try:
+        return *session.ask(lambda client: bring(client, bag, place, problems)), None
+    except Unwritable as error:
+        return 0, 0, error
 
 
 def _as_json(outcome: Outcome) -> dict[str, Any]:

@@ -43,13 +43,27 @@ def _print_bag(bag: dict[str, Any]) -> None:
     print(f"bag {bag['bag']} '{shown(bag['name'])}': {bag['state']}, {bag['tasks']:,} tasks, owner {owner}")
     print(f"submitted {clock(bag.get('submitted'))}" + (f", ended {clock(bag['ended'])}" if bag.get("ended") else ""))
     if bag.get("tail"):
-        print("in its last round" + (f", expected to end {clock(bag['expected'])}" if bag.get("expected") else "")
-              + (f"; {plural(bag['late'], 'task')} should have ended by now" if bag.get("late") else ""))
+        print(_tail_line(bag))
     for key, text in bag["policy"]["policy"].items():
         if (key, text) != ("replicate", USUAL):
             print(f"{key} = {shown(text, 500)}")
     if not bag.get("ended"):
         warn(bag["policy"])
+    _print_targets(bag)
+    _print_statistics(bag["statistics"])
+    stored = bag["statistics"]["stored"]
+    sizes = [f"files of its results: {format_size(stored)}" if stored else "", quota_line(bag["usage"])]
+    if line := "; ".join(filter(None, sizes)):
+        print(line)
+
+
+def _tail_line(bag: dict[str, Any]) -> str:
+    expected = f", expected to end {clock(bag['expected'])}" if bag.get("expected") else ""
+    late = f"; {plural(bag['late'], 'task')} should have ended by now" if bag.get("late") else ""
+    return f"in its last round{expected}{late}"
+
+
+def _print_targets(bag: dict[str, Any]) -> None:
     states = ("waiting", "ready", "active", "validating", "succeeded", "failed", "cancelled", "quarantined")
     used = [
         state for state in states if any(t["counts"].get(state) for t in bag["targets"]) or bag["counts"].get(state)
@@ -64,10 +78,6 @@ def _print_bag(bag: dict[str, Any]) -> None:
         for target in bag["targets"]
     ]
     print_table(["target", "tasks", "after", *used], rows, right=(1, *range(3, 3 + len(used))))
-    _print_statistics(bag["statistics"])
-    takes = [f"files of its results: {format_size(bag['statistics']['stored'])}"] if bag["statistics"]["stored"] else []
-    if said := "; ".join(filter(None, [*takes, quota_line(bag["usage"])])):
-        print(said)
 
 
 def _print_statistics(found: dict[str, Any]) -> None:
@@ -97,27 +107,35 @@ def _print_task(task: dict[str, Any]) -> None:
     for name, value in (task.get("params") or {}).items():
         print(f"  {name} = {shown(value)}")
     print("  " + shown(" ".join(map(quote_bare, command)) if isinstance(command, list) else command, 500))
-    rows = [
-        [
-            str(row.get("attempt", "")),
-            row.get("outcome") or row.get("state") or "",
-            "" if row.get("outcome") in (None, "succeeded") else cause(row),
-            row.get("site"),
-            row.get("host"),
-            clock(row.get("started")),
-            duration(row.get("wall")),
-        ]
-        for row in task.get("attempts") or []
-    ]
-    for each in task.get("in_play") or []:
-        due = f"to end {clock(each['expected'])}" if each.get("expected") else ""
-        state = {"started": "running", "granted": "handed out"}.get(each["state"], each["state"])
-        rows.append([str(each["attempt"]), state, due, each["site"], each["host"], clock(each.get("started")), ""])
-    if rows:
+    ended = task.get("attempts") or []
+    if rows := [*map(_ended_row, ended), *map(_unended_row, task.get("in_play") or [])]:
         print_table(["attempt", "outcome", "why", "site", "host", "started", "wall"], rows, right=(0, 6))
-    for row in task.get("attempts") or []:
-        why = cause(row, FULL)
-        if row.get("note") and row["note"] not in why and row.get("why") not in ("exit", "signal"):
-            why += f": {shown(row['note'], FULL)}"
-        if row.get("outcome") not in (None, "succeeded") and why != shown(cause(row)):
-            print(f"attempt {row.get('attempt')}: {why}")
+    for row in ended:
+        if reason := _full_reason(row):
+            print(f"attempt {row.get('attempt')}: {reason}")
+
+
+def _ended_row(row: dict[str, Any]) -> list[Any]:
+    return [
+        str(row.get("attempt", "")),
+        row.get("outcome") or row.get("state") or "",
+        "" if row.get("outcome") in (None, "succeeded") else cause(row),
+        row.get("site"),
+        row.get("host"),
+        clock(row.get("started")),
+        duration(row.get("wall")),
+    ]
+
+
+def _unended_row(attempt: dict[str, Any]) -> list[Any]:
+    due = f"to end {clock(attempt['expected'])}" if attempt.get("expected") else ""
+    state = {"started": "running", "granted": "handed out"}.get(attempt["state"], attempt["state"])
+    return [str(attempt["attempt"]), state, due, attempt["site"], attempt["host"], clock(attempt.get("started")), ""]
+
+
+def _full_reason(row: dict[str, Any]) -> str:
+    """Say why an attempt failed if the table has cut its reason short; else ""."""
+    why = cause(row, FULL)
+    if row.get("note") and row["note"] not in why and row.get("why") not in ("exit", "signal"):
+        why += f": {shown(row['note'], FULL)}"
+    return "" if row.get("outcome") in (None, "succeeded") or why == shown(cause(row)) else why

@@ -8,7 +8,7 @@ from pathlib import Path
 from windfall.cli.commands.bags.run import Home, attend, finish
 from windfall.cli.connect import Session, find_bag
 from windfall.cli.parser import add_bag
-from windfall.cli.present.fetch_outputs import add_files
+from windfall.cli.present.fetch_outputs import OutputPlace, add_files
 from windfall.cli.watch import notify
 from windfall.cli.watch.progress import Progress
 from windfall.errors import BadInput
@@ -31,6 +31,7 @@ def execute(args: argparse.Namespace) -> int:
         bag = session.client.bag(number)
         directory = Path(args.directory) if args.directory else None
         final = attend(session, number, Progress(bag["name"], bag["tasks"], args.quiet or args.json), directory)
-        code = finish(session, final, None, Home(directory, args.files), args.json)
+        home = Home(OutputPlace(directory, args.files) if directory else None)
+        code = finish(session, final, None, home, args.json)
         notify.tell(whom, final)
         return code

@@ -8,12 +8,14 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from windfall.cli.commands.server.login import fingerprint
 from windfall.cli.connect import Session
 from windfall.cli.present.output import print_json, print_json_rows, print_table, say
 from windfall.cli.secret_files import write_private
+from windfall.client.client import Client
 from windfall.errors import BadInput
 from windfall.model.spec import MAX_WEIGHT
 from windfall.model.units import format_core_time, format_size, parse_core_time, plural
@@ -89,36 +91,44 @@ def _set(session: Session, args: argparse.Namespace) -> int:
 
 
 def _list(session: Session, args: argparse.Namespace) -> int:
-    tokens = [token for token in session.client.tokens() if token["scope"] in ("user", "admin")]
+    rows = _user_rows(session.client)
+    if args.json:
+        print_json_rows(rows)
+        return 0
+    columns = [(titles, cells) for key, titles, cells in COLUMNS if any(key in row for row in rows)]
+    table = ([row["user"], row["tokens"], "yes" if row["admin"] else "",
+              *(cell for _, cells in columns for cell in cells(row))] for row in rows)
+    print_table(["user", "tokens", "admin", *(title for titles, _ in columns for title in titles)], table,
+                right=(1, 3, 4))
+    return 0
+
+
+def _user_rows(client: Client) -> list[dict[str, Any]]:
+    tokens = [token for token in client.tokens() if token["scope"] in ("user", "admin")]
     counted = Counter(token["user"] for token in tokens)
     admins = {token["user"] for token in tokens if token["scope"] == "admin"}
-    usage = session.client.usage(bags=False)
-    allowed = {row["user"]: row for row in session.client.allowances()}
-    rows = [
+    usage = client.usage(bags=False)
+    allowed = {row["user"]: row for row in client.allowances()}
+    return [
         {"user": user, "tokens": counted[user], "admin": user in admins,
          **({"bytes": usage["users"].get(user, 0), "quota": usage["quota"]} if usage["quota"] else {}),
          **_allowed(allowed.get(user)), **_weighs(allowed.get(user))}
         for user in sorted(counted)
     ]  # fmt: skip
-    if args.json:
-        print_json_rows(rows)
-    else:
-        weighed, stinted = any("weight" in row for row in rows), any("allowance" in row for row in rows)
-        cells = ([row["user"], row["tokens"], "yes" if row["admin"] else "",
-                  *([row.get("weight", 1)] if weighed else []), *_taken(row, stinted)] for row in rows)
-        more = ["weight"] if weighed else []
-        more += ["files", "quota"] if usage["quota"] else []
-        more += ["this month", "allowance"] if stinted else []
-        print_table(["user", "tokens", "admin", *more], cells, right=(1, 3, 4))
-    return 0
 
 
-def _taken(row: dict[str, Any], stinted: bool) -> list[str]:
-    files = [format_size(row["bytes"]), format_size(row["quota"])] if "quota" in row else []
-    if not stinted:
-        return files
-    return files + ([format_core_time(row["used"]), format_core_time(row["allowance"])] if "allowance" in row
-                    else ["", ""])
+def _month(row: dict[str, Any]) -> list[str]:
+    if "allowance" not in row:
+        return ["", ""]
+    return [format_core_time(row["used"]), format_core_time(row["allowance"])]
+
+
+COLUMNS: tuple[tuple[str, list[str], Callable[[dict[str, Any]], list[object]]], ...] = (
+    ("weight", ["weight"], lambda row: [row.get("weight", 1)]),
+    ("quota", ["files", "quota"], lambda row: [format_size(row["bytes"]), format_size(row["quota"])]),
+    ("allowance", ["this month", "allowance"], lambda row: [*_month(row)]),
+)  # fmt: skip
+"""Columns of `ls` that appear if any row has their key: key, titles, cells of a row."""
 
 
 def _weighs(row: Any) -> dict[str, int]:

@@ -7,12 +7,16 @@ import asyncio
 import os
 import signal
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from windfall.cli.connect import Session
 from windfall.cli.present.output import print_json, say
 from windfall.errors import BadInput, WindfallError
+
+if TYPE_CHECKING:
+    from windfall.provision.trial_pilot import Step
 
 WIDTH = 9  # of the name of a step
 
@@ -22,13 +26,8 @@ def execute(args: argparse.Namespace, site: Any, file: str) -> int:
     from windfall.provision.trial_pilot import Step
 
     patience = parse_duration(args.timeout, "--timeout") / 1000 if args.timeout else 0.0
-    steps: list[Any] = []
-
-    def tell(step: Step) -> None:
-        steps.append(step)
-        if not args.json:
-            _say(step)
-
+    steps: list[Step] = []
+    tell = partial(_take_step, steps, quiet=args.json)
     tell(Step("file", True, f"{file} can be read"))
     with Session() as session:
         if is_connected(site.name):
@@ -45,6 +44,12 @@ def execute(args: argparse.Namespace, site: Any, file: str) -> int:
     elif passed:
         print(f"site {site.name} works")
     return 0 if passed else 1
+
+
+def _take_step(steps: list[Step], step: Step, quiet: bool) -> None:
+    steps.append(step)
+    if not quiet:
+        _say(step)
 
 
 def is_connected(name: str) -> bool:

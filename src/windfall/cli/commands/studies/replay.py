@@ -12,7 +12,9 @@ from windfall.model.units import plural
 
 if TYPE_CHECKING:
     from windfall.client.client import Client
+    from windfall.client.types import PilotInfo
     from windfall.sim.record import Record
+    from windfall.sim.scenario import Scenario
     from windfall.sim.whatif import Export, Guest, Task
 
 MOST = 10_000_000  # tasks that can be simulated
@@ -42,12 +44,7 @@ def replay(args: argparse.Namespace) -> int:
     if args.provision and places is None:
         raise BadInput("--provision needs sites: without them, the replay has the bag's own pilots",
                        "give sites with --sites FILE")
-    seed = 1 if args.seed is None else args.seed
-    records = {"as it was": whatif.as_it_was(found, seed)}
-    if places is not None:
-        records["what if"] = whatif.elsewhere(found, places, seed, args.select or "", args.provision or "")
-    elif args.select:
-        records["what if"] = whatif.as_it_was(found, seed, args.select)
+    records = _played(found, places, args)
     if args.directory is not None:
         from windfall.sim import pages
 
@@ -55,6 +52,19 @@ def replay(args: argparse.Namespace) -> int:
             pages.write(record, args.directory / name.replace(" ", "-"))
     _tell(found, records, args.json)
     return 0
+
+
+def _played(found: Export, places: Scenario | None, args: argparse.Namespace) -> dict[str, Record]:
+    """Simulate the bag as it was, and under the changes that the options ask for."""
+    from windfall.sim import whatif
+
+    seed = 1 if args.seed is None else args.seed
+    records = {"as it was": whatif.as_it_was(found, seed)}
+    if places is not None:
+        records["what if"] = whatif.elsewhere(found, places, seed, args.select or "", args.provision or "")
+    elif args.select:
+        records["what if"] = whatif.as_it_was(found, seed, args.select)
+    return records
 
 
 def _tell(found: Export, records: dict[str, Record], as_json: bool) -> None:
@@ -104,8 +114,10 @@ def fetch(client: Client, bag: int) -> Export:
     if not ran:
         raise BadInput(f"no task of bag {bag} ran: there is nothing to replay")
     end = max(task.start + task.wall for task in ran)
-    found = whatif.Export(whatif.FORMAT, bag, client.spec(bag), statistics["wall_clock"], statistics, tasks,
-                          _guests(client, ran, submitted, end))
+    found = whatif.Export(
+        format=whatif.FORMAT, bag=bag, spec=client.spec(bag), wall_clock=statistics["wall_clock"],
+        statistics=statistics, tasks=tasks, pilots=_guests(client, ran, submitted, end),
+    )  # fmt: skip
     whatif.check(found)
     return found
 
@@ -114,8 +126,8 @@ def _task(row: dict[str, Any], submitted: int) -> Task:
     from windfall.sim.whatif import Task
 
     start = (row.get("started") or row.get("granted") or submitted) - submitted
-    return Task(row["target"], row["state"], row.get("site") or "", row.get("host") or "", max(0, start),
-                row.get("wall") or 0)
+    return Task(target=row["target"], state=row["state"], site=row.get("site") or "", host=row.get("host") or "",
+                start=max(0, start), wall=row.get("wall") or 0)  # fmt: skip
 
 
 def _guests(client: Client, ran: list[Task], submitted: int, end: int) -> list[Guest]:
@@ -123,21 +135,34 @@ def _guests(client: Client, ran: list[Task], submitted: int, end: int) -> list[G
 
     A host whose pilots the server has forgotten gets one pilot, with as many cores as tasks ran there at once.
     """
+    hosts = dict.fromkeys((task.site, task.host) for task in ran)
+    found = [_guest_of(pilot, submitted, end) for pilot in client.pilots()
+             if (pilot["site"], pilot["host"]) in hosts and _was_there(pilot, submitted, end)]
+    known = {(guest.site, guest.host) for guest in found}
+    for host in hosts:
+        if host not in known:
+            found.append(_guest_by_tasks([task for task in ran if (task.site, task.host) == host]))
+    return found
+
+
+def _was_there(pilot: PilotInfo, submitted: int, end: int) -> bool:
+    """Did the pilot serve at some time between the bag's submission and its end, in ms since the submission?"""
+    return pilot["enrolled"] - submitted < end and (not pilot["ended"] or pilot["ended"] > submitted)
+
+
+def _guest_of(pilot: PilotInfo, submitted: int, end: int) -> Guest:
     from windfall.sim.whatif import Guest
 
-    hosts = dict.fromkeys((task.site, task.host) for task in ran)
-    found = []
-    for pilot in client.pilots():
-        came, left = pilot["enrolled"] - submitted, pilot["ended"] and pilot["ended"] - submitted
-        if (pilot["site"], pilot["host"]) in hosts and came < end and (not left or left > 0):
-            found.append(Guest(pilot["site"], pilot["host"], pilot["cores"], pilot["memory"], max(0, came),
-                               left if left and left < end else None))
-    known = {(guest.site, guest.host) for guest in found}
-    for site, host in hosts:
-        if (site, host) not in known:
-            own = [task for task in ran if (task.site, task.host) == (site, host)]
-            found.append(Guest(site, host, _at_once(own), 0, min(task.start for task in own), None))
-    return found
+    left = pilot["ended"] - submitted if pilot["ended"] else 0
+    return Guest(site=pilot["site"], host=pilot["host"], cores=pilot["cores"], memory=pilot["memory"],
+                 came=max(0, pilot["enrolled"] - submitted), left=left if 0 < left < end else None)  # fmt: skip
+
+
+def _guest_by_tasks(tasks: list[Task]) -> Guest:
+    from windfall.sim.whatif import Guest
+
+    return Guest(site=tasks[0].site, host=tasks[0].host, cores=_at_once(tasks), memory=0,
+                 came=min(task.start for task in tasks), left=None)  # fmt: skip
 
 
 def _at_once(tasks: list[Task]) -> int:

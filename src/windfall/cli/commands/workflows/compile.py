@@ -38,26 +38,36 @@ def _tell(found: dict[str, Any]) -> None:
     edges = "" if found["edges"] is None else f", {plural(found['edges'], 'edge')}"
     print(f"{found['application']}: {plural(found['tasks'], 'task')}{edges}, depth {found['depth']:,}, "
           f"width {found['width']:,}")
-    runs = found["critical_path"]["components"]
-    shown = " → ".join(f"{run['component']}{' ×' + format(run['tasks'], ',') if run['tasks'] > 1 else ''}"
-                       for run in runs[:12])
-    if runs:
-        print(f"longest chain: {shown}{' → …' if len(runs) > 12 else ''}")
+    if runs := found["critical_path"]["components"]:
+        print(f"longest chain: {_chain(runs)}")
     recorded = bool(found["critical_path"].get("seconds"))
     if recorded:
         print(f"recorded: {_seconds(found['critical_path'])} along the chain that takes longest")
     if found["components"]:
-        print()
-        rows = [[each["component"], f"{each['tasks']:,}", _bytes(each["bytes_in"]), _bytes(each["bytes_out"]),
-                 *([_seconds(each)] if recorded else [])] for each in found["components"]]
-        header = ["component", "tasks", "bytes in", "bytes out", "recorded"]
-        print_table(header[: len(rows[0])], rows, right=(1, 2, 3, 4))
+        _print_components(found["components"], recorded)
     if found["sections"]:
-        print()
-        rows = [[f"line {each['line']}", each["kind"], "" if each["parent"] is None else f"in {each['parent']}",
-                 f"{each['branches']:,}", f"{each['tasks']:,}"] for each in found["sections"]]
-        numbered = ([str(number), *row] for number, row in enumerate(rows))
-        print_table(["section", "par at", "kind", "", "side by side", "tasks"], numbered, right=(0, 4, 5))
+        _print_sections(found["sections"])
+
+
+def _chain(runs: list[dict[str, Any]]) -> str:
+    shown = (f"{run['component']}{' ×' + format(run['tasks'], ',') if run['tasks'] > 1 else ''}" for run in runs[:12])
+    return " → ".join([*shown, *(["…"] if len(runs) > 12 else [])])
+
+
+def _print_components(components: list[dict[str, Any]], recorded: bool) -> None:
+    print()
+    rows = [[each["component"], f"{each['tasks']:,}", _bytes(each["bytes_in"]), _bytes(each["bytes_out"]),
+             *([_seconds(each)] if recorded else [])] for each in components]
+    header = ["component", "tasks", "bytes in", "bytes out", "recorded"]
+    print_table(header[: len(rows[0])], rows, right=(1, 2, 3, 4))
+
+
+def _print_sections(sections: list[dict[str, Any]]) -> None:
+    print()
+    rows = [[f"line {each['line']}", each["kind"], "" if each["parent"] is None else f"in {each['parent']}",
+             f"{each['branches']:,}", f"{each['tasks']:,}"] for each in sections]
+    numbered = ([str(number), *row] for number, row in enumerate(rows))
+    print_table(["section", "par at", "kind", "", "side by side", "tasks"], numbered, right=(0, 4, 5))
 
 
 def _seconds(recorded: dict[str, Any]) -> str:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from windfall.cli.present.output import print_json, say
 from windfall.cli.submission import application
 from windfall.errors import BadInput
+
+if TYPE_CHECKING:
+    from windfall.workflow.graphs.picture import Picture
 
 EXAMPLES = """examples:
   windfall graph product.query -o product.svg
@@ -43,8 +47,12 @@ def execute(args: argparse.Namespace) -> int:
         data = dot(found).encode() if kind == ".dot" else sheet.draw(found).svg().encode() if kind == ".svg" else (
             sheet.draw(found).png())
         args.file.write_bytes(data)
-        if args.json:
-            print_json({"file": str(args.file), "summary": found.summary, "nodes": len(found.nodes)})
-        else:
-            say(f"{args.file}: {len(found.nodes):,} boxes" + (", each a group of tasks" if found.summary else ""))
+        _tell_written(args, found)
     return 0
+
+
+def _tell_written(args: argparse.Namespace, found: Picture) -> None:
+    if args.json:
+        print_json({"file": str(args.file), "summary": found.summary, "nodes": len(found.nodes)})
+    else:
+        say(f"{args.file}: {len(found.nodes):,} boxes" + (", each a group of tasks" if found.summary else ""))
