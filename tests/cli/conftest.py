@@ -1,4 +1,4 @@
-"""The command line as processes of its own, on a home with a live server and pilot, or on one where nothing runs."""
+"""Fixtures that run the command line in processes, on a home with a live server and pilot or on an empty one."""
 
 import pytest
 
@@ -16,14 +16,14 @@ def server(tmp_path_factory):
 
 @pytest.fixture
 def windfall(server, tmp_path):
-    """On the home of a live server."""
+    """Return the command line on the home of a live server."""
     (tmp_path / "work").mkdir()
     return CommandLine(server.home, tmp_path / "work")
 
 
 @pytest.fixture
 def alone(tmp_path):
-    """On a home where nothing runs: a command brings its own server.  Nobody may be left at the end."""
+    """Return the command line on an empty home, where a command embeds its server and leaves no process."""
     (tmp_path / "work").mkdir()
     line = CommandLine(tmp_path / "home", tmp_path / "work")
     yield line

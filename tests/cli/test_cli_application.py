@@ -141,7 +141,7 @@ def test_a_whole_collection_is_written_and_its_members_picked(windfall: CommandL
 
 
 def test_reader_gets_the_value_of_its_own_iteration(windfall: CommandLine) -> None:
-    """And the first of them begins with nothing."""
+    """The first iteration reads an empty value."""
     text = application(
         "seq (i := 1; 4) do compute Add(log, i); compute Copy(seen[i], log); enddo",
         component("Add", "inout string log, in integer i", "SHELL", "printf '%s,' $i >> $log"),
@@ -162,7 +162,7 @@ def test_the_implementation_that_fits_the_host_runs(windfall: CommandLine) -> No
 
 @COMPILED
 def test_runnable_implementation_with_the_highest_rank_runs(windfall: CommandLine) -> None:
-    """One that cannot be compiled, or not here, does not stand in the way of others."""
+    """Implementations that cannot be compiled, or not on this host, are passed over."""
     text = application(
         "compute Who(name);",
         component("Who", "out string name", "SHELL", "printf shell > $name"),
@@ -184,7 +184,7 @@ def test_runnable_implementation_with_the_highest_rank_runs(windfall: CommandLin
     ("PYTHON", "all[1] += 5; all[7] = 70"),
 ])  # fmt: skip
 def test_inout_collection_keeps_members_that_are_not_changed(windfall: CommandLine, lang: str, source: str) -> None:
-    """What is not touched is kept."""
+    """The component changes one member and adds another."""
     windfall.write("one.txt", "1")
     windfall.write("two.txt", "2")
     text = application(
@@ -348,7 +348,7 @@ def joined(some: dict[int, list], one: list) -> list:
 
 @pytest.mark.parametrize("size", [streaming.PART, 1])
 def test_python_functions_run_as_components(windfall: CommandLine, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    """As one bag, and part by part."""
+    """The workflow runs as one bag, and sent part by part."""
     monkeypatch.setattr(streaming, "PART", size)
     part, two, end = map(compose.data, ("part", "two", "end"))
     flow = compose.Workflow(

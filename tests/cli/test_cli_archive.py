@@ -35,7 +35,7 @@ def test_results_are_written_into_one_archive(windfall, name):
 
 
 def test_unwritable_directory_does_not_hide_the_summary(windfall):
-    """The run is summed up all the same."""
+    """The run prints its summary although no file can be written."""
     windfall.write("file", "")
     run = ("run", "echo {x} > out", "-s", "x=1..2", "--output", "out", "--name", "w", "-o", "file/below")
     done = windfall(*run)

@@ -14,7 +14,7 @@ from windfall.store.journal import Journal
 
 @pytest.fixture
 def home(alone, monkeypatch):
-    """A home for this process, where nothing runs yet."""
+    """Return an empty home for this process."""
     monkeypatch.setenv("WINDFALL_HOME", str(alone.home))
     monkeypatch.setenv(MARK, str(alone.home))
     monkeypatch.delenv("WINDFALL_SERVER_FILE", raising=False)
@@ -24,7 +24,7 @@ def home(alone, monkeypatch):
 
 @pytest.fixture
 def gate(alone):
-    """A command that ends when there is a file `go` beside the home."""
+    """Return a command that ends when the file `go` appears beside the home."""
     return f"until test -e {alone.home.parent}/go; do sleep 0.05; done"
 
 

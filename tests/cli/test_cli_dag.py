@@ -110,7 +110,7 @@ def test_failed_node_is_retried_unless_its_exit_code_forbids_it(dag: CommandLine
 
 
 def test_node_with_the_retry_macro_is_retried_in_a_new_bag(dag: CommandLine) -> None:
-    """What has failed for good stays where it is, with all that waits for it; the others are not run twice."""
+    """Nodes that have failed for good stay failed, and so do their dependents; done nodes do not run twice."""
     script(dag, "say.sh", 'echo "$@" >> said.txt; test "$1" = "$2"')
     dag.write("say.sub", SH + "transfer_output_files = said.txt\n")
     dag.write("took.sub", SH + "transfer_input_files = said.txt, once.out\n")
@@ -132,7 +132,7 @@ def test_node_with_the_retry_macro_is_retried_in_a_new_bag(dag: CommandLine) -> 
 
 
 def test_subdag_is_retried_as_a_whole_without_its_done_nodes(dag: CommandLine, tmp_path: Path) -> None:
-    """What is done in it is not done again; then it is one node of a rescue file."""
+    """Done nodes of the SUBDAG do not run again; in the outer rescue file the SUBDAG is one node."""
     tries = tmp_path / "tries"
     tries.mkdir()
     count = f"mktemp {tries}/$(JOB).XXXXXX > /dev/null"
@@ -171,7 +171,7 @@ def test_interrupted_run_writes_a_rescue_file(dag: CommandLine) -> None:
 
 
 def test_abort_cancels_the_rest_and_runs_the_final_node(dag: CommandLine) -> None:
-    """The rest is cancelled, retries or not; the last node runs, and is told."""
+    """ABORT-DAG-ON cancels all other nodes; the FINAL node gets DAG_STATUS and FAILED_COUNT."""
     dag.write("last.sub", "executable = /bin/echo\narguments = $(DAG_STATUS) $(FAILED_COUNT)\noutput = last.txt\n")
     text = job("stop", "sleep 1; exit 10") + job("long", "sleep 600") + job("after") + (
         "PARENT long CHILD after\nRETRY stop 5\nABORT-DAG-ON stop 10 RETURN 3\n")
@@ -238,7 +238,7 @@ def test_failed_final_node_fails_the_dag(dag: CommandLine) -> None:
 
 
 def test_rescue_file_leaves_only_unfinished_nodes_to_run(dag: CommandLine) -> None:
-    """Only the rest is run, with files that the first run left; a new rescue file builds upon the old one."""
+    """The second run uses files that the first has left; its rescue file includes the first one."""
     dag.write("take.sub", SH + "transfer_input_files = A.out\n")
     text = job("A") + job("B", "cat A.out; {}", "take.sub") + job("C", "cat A.out", "take.sub") + job("D", "{}") + (
         "PARENT A CHILD B C\nPARENT B C CHILD D\n")
@@ -255,7 +255,7 @@ def test_rescue_file_leaves_only_unfinished_nodes_to_run(dag: CommandLine) -> No
 
 
 def test_unwritable_rescue_file_does_not_hide_the_summary(dag: CommandLine) -> None:
-    """The nodes have ended all the same, and that is told."""
+    """The summary and the JSON tell how the nodes ended."""
     name = "n" * 240 + ".dag"
     dag.write(name, job("A") + job("B", "exit 1"))
     done = dag("run", name, "--json")
@@ -311,7 +311,7 @@ def test_submitted_dag_runs_without_its_command(dag: CommandLine) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_random_graph_runs_in_order_and_failures_cancel_only_dependents(dag: CommandLine, seed: int) -> None:
-    """Nobody starts before all he waits for has ended well; who fails takes along only those behind him."""
+    """A node starts after all its parents have succeeded; a failed node cancels its descendants only."""
     draw = random.Random(seed)
     names = [f"n{number}" for number in range(30)]
     before = {name: draw.sample(names[:at], min(at, draw.choice((0, 1, 1, 2, 3)))) for at, name in enumerate(names)}

@@ -231,7 +231,7 @@ def test_the_shells_read_their_scripts(alone, shell):
 
 @pytest.fixture
 def surroundings(windfall):
-    """A bag to complete, and the environment of a shell that finds `windfall`."""
+    """Submit a bag whose name can be completed; return the environment of a shell that finds `windfall`."""
     number = windfall.json("submit", "true", "--cores", "1000", "--name", "complete-me")["bag"]
     windfall("cancel", number)
     program = windfall.folder / "windfall"
@@ -259,7 +259,7 @@ def test_fish_completes_bags(surroundings, windfall):
 
 
 def test_zsh_completes_bags(surroundings, windfall):
-    """As somebody types: zsh completes only at a terminal."""
+    """The test types on a terminal, since zsh completes nowhere else."""
     if shutil.which("zsh") is None:
         pytest.skip("zsh is not installed")
     ours, theirs = pty.openpty()

@@ -1,4 +1,4 @@
-"""A sweep grows: only what is new runs."""
+"""`--extend` adds the new points of a sweep to a bag."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the command line says where people get stuck."""
+"""Messages of the command line at the places where people get stuck."""
 
 import os
 import pty

@@ -64,7 +64,7 @@ def test_check_recognises_caps_of_replicas(capsys: pytest.CaptureFixture[str]) -
 
 @pytest.mark.parametrize("setting", ["per-host=0", "per-host=0.5", "Concurrency= -2"])
 def test_limit_that_admits_no_task_is_refused(capsys: pytest.CaptureFixture[str], setting: str) -> None:
-    """As in a bag file, where it is refused, too."""
+    """A bag file with such a limit is refused, too."""
     for arguments in (("--check", setting), ("7", setting)):
         code, _, err = said(capsys, *arguments)
         assert code == 2 and "lets no host have any task" in err
@@ -208,7 +208,7 @@ def test_bag_that_matches_no_host_is_changed_while_it_runs(windfall):
 
 
 def test_warning_that_no_host_matches_goes_to_standard_error(windfall):
-    """Without a word they would wait for ever."""
+    """Without the warning, a script would wait for ever."""
     (windfall.folder / "bag.toml").write_text(BAG)
     done = windfall("submit", "bag.toml", "--json")
     bag = json.loads(done.stdout)["bag"]

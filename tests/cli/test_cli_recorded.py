@@ -15,7 +15,7 @@ from windfall.workflow.wfformat.instance import load
 
 
 def scale(path: Path) -> str:
-    """A fiftieth of a second for the average task."""
+    """Return the scale at which the average task takes a fiftieth of a second."""
     seconds = load(path).seconds
     return f"{0.02 * len(seconds) / max(sum(seconds), 1e-9):.9f}"
 

@@ -1,4 +1,4 @@
-"""A bag that real pilots ran for a real server, exported through the public API and played again."""
+"""`windfall simulate --replay` of a bag that real pilots have run for a real server."""
 
 from __future__ import annotations
 

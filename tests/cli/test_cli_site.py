@@ -71,7 +71,7 @@ def test_every_option_arrives_in_the_file(windfall: CommandLine) -> None:
 
 @pytest.mark.parametrize("named", list(DIALECTS))
 def test_commented_lines_of_a_new_site_file_are_valid(named: str) -> None:
-    """Every line that is only shown is one that the reader takes."""
+    """The reader accepts each commented line once its `#` is removed."""
     host = {"host": "a@b"} if named == "ssh" else {}
     text = written({"name": "x", "dialect": named, **host}, {"walltime": "1h"}, {})
     commented = [line for line in text.split("\n") if line.startswith("# ") and " = " in line]

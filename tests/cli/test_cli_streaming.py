@@ -1,4 +1,4 @@
-"""A large application is sent part by part: it runs meanwhile, and whoever is interrupted can go on."""
+"""A large application is sent part by part: its first tasks run meanwhile, and an interrupted run can be finished."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def app(count: int) -> str:
 
 
 def start(windfall: CommandLine, hold: int, stays: bool, *words: object) -> subprocess.Popen[Any]:
-    """With parts of four tasks; before number `hold` it waits until a task has succeeded, or stays."""
+    """Start a command that sends parts of four tasks; before part `hold` it waits for a success, or for ever."""
     script = SENDER.format(hold=hold, stays=stays)
     return subprocess.Popen(
         [sys.executable, "-c", script, *map(str, words)], cwd=windfall.folder, text=True,
@@ -55,7 +55,7 @@ def start(windfall: CommandLine, hold: int, stays: bool, *words: object) -> subp
 
 
 def facts(windfall: CommandLine, bag: int) -> list[Any]:
-    """What the server has written down of a bag; its journal is its own, so a copy is read."""
+    """Return the facts about a bag from a copy of the server's journal."""
     for file in windfall.home.glob("journal.db*"):
         shutil.copy(file, windfall.folder)
     connection = sqlite3.connect(windfall.folder / "journal.db")
@@ -91,7 +91,7 @@ def test_first_tasks_end_before_the_last_part_is_sent(windfall: CommandLine) -> 
 
 
 def held_bag(windfall: CommandLine, name: str) -> int:
-    """The bag that somebody has begun to send: eight tasks of seventeen."""
+    """Wait for a bag that has eight of its seventeen tasks, and return its number."""
     with Client(load(windfall.home / "server.json")) as client:
         def found() -> int:
             return next((each["bag"] for each in client.bags() if (each["name"], each["tasks"]) == (name, 8)), 0)
@@ -136,7 +136,7 @@ def test_submit_sends_a_large_bag_in_parts(windfall: CommandLine) -> None:
 
 @pytest.mark.needs("compilers")
 def test_program_compiled_in_a_part_is_reused(windfall: CommandLine) -> None:
-    """By the numbers that tasks have in the server."""
+    """Programs are found by the task numbers of the server."""
     source = component("Sixfold", "out integer y, in integer x", "CXX", "y = 6 * x;", "// in parts")
     for last, tasks in ((9, 10), (7, 7)):  # the second time nothing is compiled
         windfall.write("app.query", application(f"par (i := 1; {last}) do compute Sixfold(y[i], i); enddo", source))

@@ -1,4 +1,4 @@
-"""On a real terminal, on a dumb one, and on none: progress, colours, Ctrl-C."""
+"""Progress, colours and Ctrl-C on a real terminal, on a dumb one, and on none."""
 
 import os
 import pty
@@ -18,7 +18,7 @@ CONTROL = re.compile(r"[\x00-\x08\x0b-\x0c\x0e-\x1f]")
 
 
 class Terminal:
-    """A command on a terminal of its own; what it writes, and what somebody types."""
+    """A command on a terminal of its own: `seen` is its output, `type` its input."""
 
     def __init__(self, line, *arguments, columns=100, **env):
         self.controller, terminal = pty.openpty()
@@ -70,7 +70,7 @@ def _take_terminal():
 
 @pytest.fixture
 def waiting(windfall):
-    """A bag that nothing here can run, and a terminal that waits for it."""
+    """Submit a bag that no pilot can run; return its number, and a terminal with `windfall wait` on it."""
     bag = windfall.json("submit", "true", "--cores", "1000", "--name", "never")["bag"]
     terminal = Terminal(windfall, "wait", bag)
     terminal.until("0/1")

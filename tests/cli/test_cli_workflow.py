@@ -30,7 +30,7 @@ def test_compile_prints_tasks_depth_width_and_longest_chain(line: CommandLine) -
 
 
 def test_figure_2_compiles_without_its_credentials(line: CommandLine) -> None:
-    """As printed there is one mistake, whether its components are known or not; without its credentials it compiles."""
+    """The printed listing has one mistake, its credentials, whether its components are known or not."""
     (line.folder / "figure2.query").write_text(papers.FIGURE_2)
     (line.folder / "parts.xml").write_text(f"<yml-query>{MATRICES}</yml-query>")
     for more in ([], ["--components", "parts.xml"]):

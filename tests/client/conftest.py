@@ -22,7 +22,7 @@ def client(server):
 
 @pytest.fixture
 def relay(server, tmp_path):
-    """A line to the server that can be cut, and a client at its end."""
+    """Return a client on a line to the server that a test can cut."""
     relay = Relay(server.profile["server"].removeprefix("unix:"), tmp_path / "line")
     yield relay
     relay.close()

@@ -260,7 +260,7 @@ def test_absent_server_raises_no_server_at_once(tmp_path):
 
 
 def hostile(stub, path, data=b"data"):
-    """A bag of one task whose only file is said to be `path`."""
+    """Let the stub answer with a bag of one task whose only file is called `path`."""
     sha = hashlib.sha256(b"data").hexdigest()
     spec = {"name": "b", "targets": [{"command": "p", "outputs": ["o"]}]}
     row = {"task": 0, "state": "succeeded", "files": [[path, sha, 4, 0o644]]}

@@ -35,7 +35,7 @@ def blocks(path: Path, language: str) -> list[str]:
 
 
 def script(path: Path) -> str:
-    """The lines after `$ ` and `> ` of a page's console blocks."""
+    """Return the lines after `$ ` and `> ` of a page's console blocks."""
     lines = [line[2:] for block in blocks(path, "console") for line in block.splitlines() if line[:2] in ("$ ", "> ")]
     return "\n".join(line for line in lines if line != "./scripts/test")
 
@@ -76,7 +76,7 @@ DIFFERS = re.compile(
 
 
 def plain(lines: list[str]) -> list[str]:
-    """Without what differs from run to run and from machine to machine, padding and progress."""
+    """Return the lines without padding, progress, and values that differ between runs or machines."""
     kept = []
     for line in lines:
         if re.match(r"\S+  [\d,]+/[\d,]+  ", line) or not line.strip():
@@ -304,7 +304,7 @@ def test_bag_files_parse(text: str, tmp_path: Path) -> None:
 
 
 def test_every_key_is_described() -> None:
-    """And no key is described that does not exist."""
+    """The page also describes no key that does not exist."""
     sections = re.split(r"^## ", (DOCS / "reference" / "bag-file.md").read_text(), flags=re.MULTILINE)
     for kind in ("bag", "task", "check", "policy"):
         section = next(text for text in sections if text.startswith(f"[{kind}]"))

@@ -124,7 +124,7 @@ class Naive:
     # --- what it comes to ---------------------------------------------------------------------------------------------
 
     def ancestors(self) -> dict[int, set[int]]:
-        """Of every node, all nodes before it."""
+        """Return, for each node, all nodes before it."""
         found: dict[int, set[int]] = {}
         open_nodes: set[int] = set()
 
@@ -142,7 +142,7 @@ class Naive:
         return found
 
     def order(self) -> dict[str, set[str]]:
-        """Of every task, all tasks before it."""
+        """Return, for each task, all tasks before it."""
         return {self.tasks[node]: {self.tasks[each] for each in all_before if each in self.tasks}
                 for node, all_before in self.ancestors().items() if node in self.tasks}
 

@@ -179,7 +179,7 @@ def test_hints_for_mistakes_speak_python() -> None:
 
 
 class Taker:
-    """As a client."""
+    """A client whose `submit` does nothing."""
 
     def submit(self, *_: object) -> int:
         return 7

@@ -99,7 +99,7 @@ def test_a_subdag_is_part_of_the_graph(folder: Path) -> None:
 
 
 def test_a_subdag_that_is_not_run(folder: Path) -> None:
-    """Its nodes keep their places in the order, but neither jobs nor scripts."""
+    """The nodes of a NOOP SUBDAG keep their places in the order, but have neither jobs nor scripts."""
     (folder / "p.sh").write_text("")
     load(folder, DIAMOND + "SCRIPT PRE ALL_NODES p.sh\n", "inner.dag")
     graph = load(folder, "JOB X t.sub\nSUBDAG EXTERNAL S inner.dag NOOP\nJOB Y t.sub\n"
@@ -109,7 +109,7 @@ def test_a_subdag_that_is_not_run(folder: Path) -> None:
 
 
 def test_names_inside_a_subdag(folder: Path) -> None:
-    """Its nodes do not know of the DAG around them; those of a splice do, and so do two that would be called alike."""
+    """Nodes of a SUBDAG are named as in its own file, nodes of a splice in full, and two of one name also in full."""
     for name, job in (("one.dag", "P"), ("two.dag", "Q"), ("three.dag", "Q")):
         (folder / name).write_text(f"JOB {job} t.sub\nSPLICE S inner.dag\n" if job == "P" else f"JOB {job} t.sub\n")
     (folder / "inner.dag").write_text("JOB I t.sub\n")
@@ -338,7 +338,7 @@ def test_macros_in_the_names_of_macros() -> None:
 
 
 def test_many_macros_take_no_longer_than_their_text() -> None:
-    """Of a merge of many files, say; what each stands for is worked out once."""
+    """The reader works out each macro once, though a merge of many files uses it thousands of times."""
     text = ", ".join(f"$(folder)/part-{number}" for number in range(20_000))
     began = time.process_time()
     found = values(f"folder = $(base)/x\nbase = {'b' * 20}\ntransfer_input_files = {text}\n")
@@ -395,7 +395,7 @@ def test_impossible_jobs_are_refused_with_their_place(folder: Path, sub: str, sa
 
 
 def test_all_mistakes_of_submit_files_at_once(folder: Path) -> None:
-    """And none that only follows from another: who knows what A leaves?"""
+    """Mistakes that only follow from another are left out, such as unknown outputs of a wrong node."""
     (folder / "a.sub").write_text("output = $(gone)\n")
     (folder / "b.sub").write_text("executable = /bin/sh\nuniverse = grid\nrequest_cpus = x\narguments = \"'x\"\n"
                                   "transfer_input_files = A.out\ninput = s3://x\n")
@@ -419,7 +419,7 @@ def test_a_description_is_read_once_though_it_is_wrong(folder: Path, text: str) 
 
 
 def test_a_folder_with_something_else_than_files(folder: Path) -> None:
-    """A pipe would be read for ever."""
+    """The reader of a pipe would wait for ever."""
     (folder / "d").mkdir()
     os.mkfifo(folder / "d" / "pipe")
     (folder / "d.sub").write_text("executable = /bin/sh\ntransfer_input_files = d\n")
@@ -429,7 +429,7 @@ def test_a_folder_with_something_else_than_files(folder: Path) -> None:
 
 
 def test_final_node_is_checked_before_the_first_node_runs(folder: Path) -> None:
-    """It may read what others leave, which is not here yet."""
+    """The FINAL node may read files that other nodes will leave."""
     (folder / "make.sub").write_text("executable = /bin/sh\noutput = $(JOB).txt\n")
     (folder / "last.sub").write_text("executable = /bin/sh\narguments = $(DAG_STATUS)\ntransfer_input_files = A.txt\n")
     (folder / "bad.sub").write_text("executable = gone.sh\nrequest_cpus = x\ntransfer_input_files = B.txt\n")
@@ -468,7 +468,7 @@ def test_rescue_files_are_numbered_and_applied(folder: Path) -> None:
 
 
 def test_pipes_and_directories_are_no_rescue_files(folder: Path) -> None:
-    """A pipe of that name would be waited for for ever."""
+    """The reader of a pipe of that name would wait for ever."""
     graph = load(folder, DIAMOND)
     (folder / "x.dag.rescue001").write_text("DONE A\n")
     os.mkfifo(folder / "x.dag.rescue002")
@@ -482,7 +482,7 @@ def test_pipes_and_directories_are_no_rescue_files(folder: Path) -> None:
 
 
 def test_a_subdag_has_a_rescue_file_of_its_own(folder: Path) -> None:
-    """As DAGMan has it: for the DAG around it, it is one node."""
+    """As with DAGMan, the outer rescue file has the SUBDAG as one node."""
     (folder / "in").mkdir()
     for where, name, text in (
         (folder / "in", "deep.dag", "JOB Z t.sub\nJOB Y t.sub"),

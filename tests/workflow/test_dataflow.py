@@ -101,7 +101,7 @@ class Maker:
         return ast.Name(self.draw(st.sampled_from("xz")), (self.index(known),))
 
     def own(self, known: tuple[str, ...]) -> ast.Value:
-        """A number that no other statement has, and that differs between iterations."""
+        """Return a number that no other statement has, and that differs between iterations."""
         self.number += 1
         own: ast.Value = ast.Integer(1000 * self.number)
         for each, times in zip(known, (1, 10), strict=False):
@@ -136,7 +136,7 @@ class Maker:
         return tuple(self.statement(known, deep, graphs) for _ in range(self.integer(0, 3)))
 
     def graph(self) -> ast.Block:
-        """A component's own: its parameters, its own data and its own events."""
+        """Return the body of a graph component, which uses its parameters, data and events."""
         o, k, one = ast.Name("o"), ast.Name("k"), ast.Integer(1)
         own = [("Make", (ast.Name("x", (k,)),)), ("Copy", (o, ast.Name("x", (k,)))), ("Sum", (o, ast.Name("s"))),
                ("Copy", (ast.Name("z", (one,)), ast.Name("s", (one,)))), ("Copy", (o, ast.Name("z", (one,)))),
@@ -170,7 +170,7 @@ def programs(draw: st.DrawFn) -> tuple[ast.Block, ast.Block]:
 
 
 def lasts(walk: Walk, before: dict[int, set[int]]) -> tuple[dict[tuple[int, str], set[int]], set[tuple[int, str]]]:
-    """Of each read, who wrote it; and those of which the program does not say."""
+    """Return the writers of each read, and the reads whose writer the program leaves open."""
     writes: dict[tuple[Any, ...], list[int]] = {}
     for node, mode, _, thing in walk.uses:
         if mode in ("out", "inout"):
@@ -233,7 +233,7 @@ def test_every_task_reads_what_was_written_last_before_it(made: tuple[ast.Block,
 
 
 def _compare(program: Program, walk: Walk, before: dict[int, set[int]]) -> None:
-    """By the tasks' places among those of one call: both count instances in the same order within a call."""
+    """Match tasks by their places within a call: program and walk number its instances alike."""
     from windfall.workflow.graphs.dataflow import data_histories
 
     reads: dict[tuple[int, str], set[int]] = {}

@@ -145,7 +145,7 @@ def test_numbers_that_no_program_could_read(value: str) -> None:
 
 
 def test_a_mistake_is_still_found_near_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is bounded is effort, not what is said."""
+    """The limit bounds effort, not the number of mistakes."""
     with pytest.raises(Mistakes) as caught:
         program_of(application("compute no(1); " * 3 + "compute t(q); " * 3), ONE)
     assert len(caught.value.each) == 6

@@ -1,4 +1,4 @@
-"""What runs a program gets the same order with fewer gates."""
+"""A plan has the order of its program with fewer gates."""
 
 from __future__ import annotations
 

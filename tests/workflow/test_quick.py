@@ -36,7 +36,7 @@ def parts() -> tuple[Component, Component]:
 
 @pytest.fixture(scope="module")
 def about(parts: tuple[Component, Component], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with all that goes along with a task."""
+    """Return a folder with all files that go along with a task."""
     echo, made = parts
     folder = tmp_path_factory.mktemp("about")
     (folder / ".component").mkdir()
@@ -120,7 +120,7 @@ PROGRAM = """lang="EXECUTABLE"><source>
 
 
 def prepared(tmp_path: Path, lang: str, folder: str) -> tuple[Path, Component]:
-    """All that goes along with a task that reads its text from a file, or not."""
+    """Write the files that go along with a task, whose arguments may come from files."""
     mixed, made = loads(MIXED.replace("LANG", lang).encode(), "mixed.xml").components
     assert quick.fits(mixed, [made]) and made.implementation is not None
     place = tmp_path / folder

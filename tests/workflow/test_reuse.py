@@ -1,4 +1,4 @@
-"""What need not run again, and what is left: in the order it had, and no larger than it was."""
+"""The remainder of a bag: tasks that must run again, in their old order, with no more edges than before."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FILE: list[File] = [("out/x", "0" * 64, 1, 0o644)]
 
 
 def words(bag: Bag) -> list[str]:
-    """What each task is called by, in whatever bag it is."""
+    """Return a description of each task that is the same in every bag."""
     found = []
     for target in bag.targets:
         renderer = Renderer(target)
@@ -27,7 +27,7 @@ def words(bag: Bag) -> list[str]:
 
 
 def order(bag: Bag, wanted: set[str]) -> set[tuple[str, str]]:
-    """Who comes before whom, of those that are wanted."""
+    """Return the pairs of wanted tasks of which the first comes before the second."""
     names = words(bag)
     before = np.eye(len(names), dtype=bool)
     for _ in names:
@@ -64,7 +64,7 @@ def wide(number: int) -> Built:
 
 
 def test_gate_stays_between_wide_sections_that_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has run before, with the same words; but what it waits for has not."""
+    """The gate's command has run before, but the tasks that it waits for have not."""
     monkeypatch.setattr("windfall.workflow.build.reuse.MAX_BRIDGED", 10_000)
     before, now = wide(0).bag, wide(5000).bag
     assert before.targets[-1].name == now.targets[-1].name == GATES

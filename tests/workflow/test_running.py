@@ -1,4 +1,4 @@
-"""What holds for every application that runs: order, what each task reads, and what a failure takes with it."""
+"""Properties of every application that runs: the order of tasks, the data they read, the reach of a failure."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ shapes = st.recursive(st.just(0), lambda inner: st.tuples(
 
 
 def written(shape: Shape, names: list[int], order: set[tuple[int, int]]) -> tuple[str, list[int]]:
-    """As a program; `order` gets who comes before whom, by the words of the language alone."""
+    """Return the shape as a program; add to `order` the pairs of tasks that the language puts in order."""
     if isinstance(shape, int):
         names.append(len(names))
         return f"compute Make(x[{names[-1]}], {names[-1]});", [names[-1]]
@@ -186,7 +186,7 @@ def test_tasks_start_in_order_and_failure_cancels_only_dependents(shape: Shape, 
 
 
 def play(bench: Bench, failing: set[int], data: st.DataObject) -> dict[int, set[int]]:
-    """Of each task that was started, those that had succeeded before; four run at a time and end in any order."""
+    """Run four tasks at a time, which end in any order; return for each started task those that had succeeded."""
     pilot = bench.pilot(cores=4)
     began: dict[int, set[int]] = {}
     held: list[tuple[int, int]] = []

@@ -23,7 +23,7 @@ def table(*rows: str) -> Sweep:
 
 
 def later(found: CutBag) -> list[Any]:
-    """As a server gives them back."""
+    """Return the parts as a server gives them back."""
     return [SimpleNamespace(target=piece.target, source=piece.source, edges=[] if at else part.edges,
                             flows=None if at else part.flows)
             for part in found.parts for at, piece in enumerate(part.pieces)]

@@ -338,7 +338,7 @@ def test_any_graph_compiles_or_is_a_mistake(block: ast.Block) -> None:
 
 
 def test_tasks_come_in_slices() -> None:
-    """The first is there before the last is worked out."""
+    """The first task can be read before the last is worked out."""
     program = program_of("<application><graph>par (i:=1;100000) do compute t1(i); enddo</graph></application>",
                          '<component type="abstract" name="t1"><param name="p" type="integer"/></component>')
     stream = program.stream()

@@ -39,7 +39,7 @@ def test_the_data_is_there() -> None:
 
 
 def order(workflow: RecordedWorkflow) -> dict[str, set[str]]:
-    """All tasks before each, by parents and children alone."""
+    """Return for each task all tasks before it, from parents and children alone."""
     before: dict[str, set[str]] = {spec.id: set(spec.parents) for spec in workflow.specs}
     for spec in workflow.specs:
         for child in spec.children:
@@ -137,14 +137,14 @@ def test_inconsistent_workflow_is_refused(value: Any, said: str) -> None:
 
 
 def ran(**more: Any) -> Any:
-    """One task, its record changed."""
+    """Return a workflow of one task whose record has other values."""
     value = instance(task("a"))
     value["workflow"]["execution"]["tasks"][0].update(more)
     return value
 
 
 def test_records_must_fit_the_tasks() -> None:
-    """Of two, which counts?"""
+    """Two records of one task contradict each other."""
     unknown, twice, files = instance(task("a")), instance(task("a")), instance(task("a"))
     unknown["workflow"]["execution"]["tasks"][0]["id"] = "b"
     twice["workflow"]["execution"]["tasks"] *= 2
@@ -206,7 +206,7 @@ PLACES = [place for place in _places(WHOLE) if place]
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(PLACES), st.one_of(st.just(KeyError), VALUES))
 def test_reader_refuses_what_the_schema_refuses(schema: Any, place: tuple[Any, ...], value: Any) -> None:
-    """One value is left out or replaced by another."""
+    """The test leaves out one value, or replaces it."""
     changed = copy.deepcopy(WHOLE)
     holder = changed
     for key in place[:-1]:

@@ -1,4 +1,4 @@
-"""What goes along with a task: values and archives become files, what was written is packed, mistakes are told."""
+"""The worker that goes along with a task: it unpacks inputs, packs outputs and reports mistakes."""
 
 from __future__ import annotations
 
