@@ -238,9 +238,10 @@ def test_collection_is_read_with_its_changes_and_text_may_be_empty(windfall: Com
 
 
 @pytest.mark.parametrize(("command", "said"), [
-    ("cat {t} > log.txt", "writes to what is no parameter of mode out"), ("cat > {t}", "is no parameter of mode out"),
-    ("cat {t} >{o}", "writes to what is no parameter"), ("cat 'x", "No closing quotation"), (" ", "names no program"),
-    ("cat {x}", "uses {x}, which is no parameter"),
+    ("cat {t} > log.txt", "writes to something other than an out parameter"),
+    ("cat > {t}", "other than an out parameter"),
+    ("cat {t} >{o}", "writes to something other than"), ("cat 'x", "No closing quotation"), (" ", "has no program"),
+    ("cat {x}", "uses {x}, which is not a parameter"),
 ])  # fmt: skip
 def test_wrong_command_of_a_component_is_refused_before_it_runs(windfall: CommandLine, command: str, said: str) -> None:
     windfall.write("app.query", application('compute Run(o, "t");', component(
@@ -264,9 +265,9 @@ def test_parameters_take_data_from_files_and_values_from_options(windfall: Comma
     run(windfall, text, "--data", "x[3]=one.txt", "--data", "x[4]=two.txt", "--set", "f=2")
     assert result(windfall, "s") == str(2 * (3 * 1 + 4 * 2))
     for words, said in (
-        (["--set", "f=1"], "'x' comes from outside"),
-        (["--set", "f=1", "--data", "y=one.txt"], "comes from outside"),
-        (["--set", "f=1", "--data", "x[1]=one.txt", "--data", "z=one.txt"], "'z' is not read from outside"),
+        (["--set", "f=1"], "the data for 'x' is missing"),
+        (["--set", "f=1", "--data", "y=one.txt"], "is missing"),
+        (["--set", "f=1", "--data", "x[1]=one.txt", "--data", "z=one.txt"], "takes no data for 'z'"),
         (["--set", "f=1", "--data", "x[1]=none.txt"], "none.txt cannot be read"),
         (["--data", "x[1]=one.txt"], "'f'"),
     ):
@@ -279,12 +280,12 @@ def test_mistakes_in_an_application_are_refused_before_anything_runs(windfall: C
     use = component("Use", "out integer y, in integer x", "SHELL", "echo $x > $y")
     abstract = '<component type="abstract" name="None"><param name="x" type="integer" mode="out"/></component>'
     for text, said in (
-        (application("compute None(x);", abstract), "nothing implements None"),
+        (application("compute None(x);", abstract), "no component implements None"),
         (application("compute Use(y, x); compute Make(x);", make, use), "'x' is read before anything has written it"),
         (application("", make), "has no 'compute' statement"),
         (application("compute Make(x);", component("Make", "out integer x", "EXECUTABLE", "echo {y}")), "uses {y}"),
         (application("compute Make(x);", component("Make", "out integer x", "SHELL", "", "", 'rank="best"')),
-         "'best' is no rank"),
+         "'best' is not a rank"),
     ):
         windfall.write("app.query", text)
         done = windfall("run", "app.query")

@@ -132,12 +132,12 @@ def test_everything_wrong_with_a_file_is_told_at_once() -> None:
 @pytest.mark.parametrize(("text", "said"), [
     ("<component name='a'/>", "type"),
     ("<component type='impl' name='a'><source lang='CXX'/></component>", "which component"),
-    ("<component type='impl' name='a' abstract='b'/>", "without <source>"),
+    ("<component type='impl' name='a' abstract='b'/>", "has no <source>"),
     ("<component type='impl' name='a' abstract='b'><source lang='COBOL'/></component>", "'COBOL' is not known"),
     ("<component type='graph' name='a'/>", "needs one <graph>"),
     ("<application/>", "needs one <graph>"),
     ("<application><graph/><source/></application>", "has 2"),
-    ("<yml-query/>", "asks for nothing"),
+    ("<yml-query/>", "<yml-query> is empty"),
     ("<yml-query><application><graph/></application><application><graph/></application></yml-query>", "a second"),
     ("<project/>", "<project> is not known"),
     ("<yml-query><component type='abstract' name='a'/><component type='abstract' name='a'/></yml-query>", "twice"),
@@ -159,7 +159,7 @@ def test_several_components_belong_in_a_query(text: str) -> None:
 
 def test_an_attribute_that_means_nothing_is_noted() -> None:
     file = loads(b'<application name="a" colour="blue"><graph/></application>', "a.query")
-    assert file.notes == ["a.query:1:23: attribute 'colour' of <application> means nothing"]
+    assert file.notes == ["a.query:1:23: attribute 'colour' of <application> is unknown and ignored"]
 
 
 # --- hostile files ---------------------------------------------------------------------------------------------------

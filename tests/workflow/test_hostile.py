@@ -133,14 +133,14 @@ def test_long_texts_are_bounded_and_counted(monkeypatch: pytest.MonkeyPatch) -> 
 def test_all_of_a_long_value_is_taken() -> None:
     text = '<application><params><param name="v" type="string"/></params><graph>compute s(v);</graph></application>'
     assert program_of(text, TEXTS, v="x" * 5_000).task(0).arguments[0].value == "x" * 5_000
-    with pytest.raises(BadInput, match="is no value for 'v'"):
+    with pytest.raises(BadInput, match="is not a value for 'v'"):
         program_of(text, TEXTS, v="x" * 100_001)
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e999", "0" * 2_000 + "1"])
 def test_numbers_that_no_program_could_read(value: str) -> None:
     text = '<application><params><param name="v" type="real"/></params><graph>compute r(v);</graph></application>'
-    with pytest.raises(BadInput, match="is no value for 'v'"):
+    with pytest.raises(BadInput, match="is not a value for 'v'"):
         program_of(text, abstract("r", "in real p"), v=value)
 
 

@@ -57,7 +57,7 @@ ONE = [
     ("par (i:=1;2) do i := 3; enddo", "1:17", "'i' is the loop's own", ""),
     ('if 1 eq 1 then x := 1; else x := "a"; endif par (i:=1;2) do if i eq 1 then x := "a"; endif enddo', "1:76",
      "'x' is a text here, and an integer otherwise", "two names"),
-    ("x := 1 eq 1;", "1:6", "a condition is no value", ""),
+    ("x := 1 eq 1;", "1:6", "a condition cannot be assigned", ""),
     # kinds of values
     ('par (i:=1;"a") do enddo', "1:11", "an integer is asked for here, and this is a text", ""),
     ("if 1 then endif", "1:4", "a condition is asked for here, and this is an integer", "compare it"),
@@ -181,10 +181,10 @@ def test_parameters_used_well() -> None:
 
 
 @pytest.mark.parametrize(("given", "said"), [
-    ({"n": "four"}, "'four' is no value for 'n', which is of type integer"),
-    ({"n": "9" * 30}, "is no value for 'n'"),
+    ({"n": "four"}, "'four' is not a value for 'n', which is of type integer"),
+    ({"n": "9" * 30}, "is not a value for 'n'"),
     ({"k": "1"}, "has no parameter 'k'"),
-    ({"m": "1"}, "is no value for 'm', which is of type Matrix"),
+    ({"m": "1"}, "is not a value for 'm', which is of type Matrix"),
 ])
 def test_values_that_do_not_fit(given: dict[str, str], said: str) -> None:
     params = PARAM.format("n", "integer", "in", "") + PARAM.format("m", "Matrix", "in", "")

@@ -165,7 +165,7 @@ def test_a_branch_is_not_a_division() -> None:
     ("compute A(x) compute B(x);", "1:14", "but ';'", "statements end with ';'"),
     ("par (i := 1, n) do compute A(x); enddo", "1:12", "but ';'", "as in (i := 1; n)"),
     ("comput A(x);", "1:8", "'A' does not belong here", "did you mean 'compute'"),
-    ("x = 1;", "1:3", "'=' means nothing here", "':=' assigns"),
+    ("x = 1;", "1:3", "'=' does not belong here", "':=' assigns"),
     ('x := "open;\n', "1:6", "this text is not closed", "same line"),
     ("x := (1 + 2;", "1:12", "';' does not belong here, but ')'", ""),
     ("x := 9999999999999999999;", "1:6", "too large", ""),
@@ -188,8 +188,9 @@ def test_mistakes_are_shown_where_they_are(text: str, where: str, said: str, hin
 
 
 @pytest.mark.parametrize(("text", "said", "hint"), [
-    ("x\u00a0:= 1;", "'\\xa0' means nothing", "plain space"), ("x\u200b := 1;", "'\\u200b' means", "plain space"),
-    ("x := \u201ca\u201d;", "\u201c", 'plain quotes: "…"'), ("x := 'a';", '"\'" means nothing here', "plain quotes"),
+    ("x\u00a0:= 1;", "'\\xa0' does not belong", "plain space"),
+    ("x\u200b := 1;", "'\\u200b' does not belong", "plain space"),
+    ("x := \u201ca\u201d;", "\u201c", 'plain quotes: "…"'), ("x := 'a';", '"\'" does not belong here', "plain quotes"),
 ])  # fmt: skip
 def test_letters_that_only_look_right(text: str, said: str, hint: str) -> None:
     error = wrong(text)

@@ -213,7 +213,7 @@ def test_wrong_name_of_data_is_refused(name: str) -> None:
     application = loads(text.encode(), "app").application
     assert application
     program = compile_application(application, shelf())
-    with pytest.raises(BadInput, match="names no data"):
+    with pytest.raises(BadInput, match="is not the name of data"):
         build(program, shelf(), {name: Path(__file__)})
     assert build(program, shelf(), {"x[-1]": Path(__file__)}).bag.flows
 

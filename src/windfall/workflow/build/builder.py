@@ -90,7 +90,7 @@ def build(program: Program, shelf: ComponentLibrary, given: Mapping[str, Path] |
     """Build the bag; `given` names files for the application's data parameters, `mat` or `mat[1][2]`."""
     for name in given or ():
         if not THING.fullmatch(name):
-            raise BadInput(f"'{name:.60}' names no data", "as in mat, or mat[1][2]")
+            raise BadInput(f"'{name:.60}' is not the name of data", "as in mat, or mat[1][2]")
     return _BagBuilder(program, shelf, given or {}).built()
 
 
@@ -113,8 +113,8 @@ class _BagBuilder:
         for thing in data_histories(self.program):
             self._thing(thing)
         if unused := sorted(set(self.given) - self.used):
-            raise BadInput(f"'{unused[0]}' is not read from outside by this application",
-                           "the parameters in its <params> are, where no value is known")
+            raise BadInput(f"the application takes no data for '{unused[0]}'",
+                           "it takes data for parameters in its <params> that have no value")
         targets = [self._target(component, implementations) for component, implementations in self.components]
         targets += self._compile()
         if gates:
@@ -203,7 +203,7 @@ class _BagBuilder:
                 self._bring(each, task, place)
         if not found and use.mode == "in":
             shown = name + ("[1]" if use.collection else "")
-            raise BadInput(f"'{name}' comes from outside, and is not given", f"--data '{shown}=FILE'")
+            raise BadInput(f"the data for '{name}' is missing", f"give it with --data '{shown}=FILE'")
 
     def _bring(self, name: str, task: int, place: str) -> None:
         self.used.add(name)
@@ -347,20 +347,21 @@ def _check_command(component: Component, made: Component, command: str) -> None:
     words = _words_of(made, command)
     for name in re.findall(r"\{(\w+)\}", command):
         if name not in params:
-            raise BadInput(f"the command of '{made.name}' uses {{{name}}}, which is no parameter of '{component.name}'",
-                           f"it has: {', '.join(params) or 'none'}", made.where)
+            raise BadInput(f"the command of '{made.name}' uses {{{name}}}, which is not a parameter of "
+                           f"'{component.name}'", f"it has: {', '.join(params) or 'none'}", made.where)
     if not _redirects_to_output(words, params):
-        raise BadInput(f"the command of '{made.name}' writes to what is no parameter of mode out", "it ends with a "
-                       "space, '>', a space and the parameter that gets the standard output: > {result}", made.where)
+        raise BadInput(f"the command of '{made.name}' writes to something other than an out parameter",
+                       "end it with a space, '>', a space and the parameter that gets the standard output: "
+                       "> {result}", made.where)
 
 
 def _words_of(made: Component, command: str) -> list[str]:
     try:
         words = shlex.split(command)
     except ValueError as error:
-        raise BadInput(f"the command of '{made.name}' is no list of words: {error}", "", made.where) from None
+        raise BadInput(f"the command of '{made.name}' cannot be split into words: {error}", "", made.where) from None
     if not words:
-        raise BadInput(f"the command of '{made.name}' names no program", "as in prog {size} > {result}", made.where)
+        raise BadInput(f"the command of '{made.name}' has no program", "as in prog {size} > {result}", made.where)
     return words
 
 
@@ -381,6 +382,6 @@ def _with_implementations(program: Program, shelf: ComponentLibrary) -> list[tup
     used = {call.component.name: call.component for call in program.calls}
     found = [(component, shelf.implementations(name)) for name, component in used.items()]
     if missing := [component.name for component, implementations in found if not implementations]:
-        raise BadInput(f"nothing implements {', '.join(missing)}",
+        raise BadInput(f"no component implements {', '.join(missing)}",
                        "add a component of type impl that names it: windfall component add FILE, or --components FILE")
     return found

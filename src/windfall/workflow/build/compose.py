@@ -152,7 +152,7 @@ def component(function: Callable[..., Any]) -> PythonComponent:
     returns = hints.get("return", object)
     outputs = [] if returns is type(None) else [_parameter(OUT, returns, "out")]
     if OUT in (each.name for each in inputs):
-        raise BadInput(f"'{OUT}' is what a component's result is called", "give the parameter another name")
+        raise BadInput(f"'{OUT}' is the name of a component's result", "give the parameter another name")
     words = ", ".join(_passed(each) for each in inspect.signature(function).parameters.values())
     source = f"{OUT} = {name}({words})" if outputs else f"{name}({words})"
     made = Implementation("PYTHON", source, _text(function))
@@ -186,7 +186,7 @@ def _text(function: Callable[..., Any]) -> str:
         raise BadInput(f"the source of '{function.__name__}' cannot be found", "put it into a file") from None
     top = tree.body[0]
     if not isinstance(top, python.FunctionDef):
-        raise BadInput(f"'{function.__name__}' is no plain function", "def it")
+        raise BadInput(f"'{function.__name__}' is not a plain function", "define it with def")
     top.decorator_list, top.returns = [], None
     top.args.defaults, top.args.kw_defaults = [], [None] * len(top.args.kwonlyargs)
     for argument in (*top.args.posonlyargs, *top.args.args, *top.args.kwonlyargs):

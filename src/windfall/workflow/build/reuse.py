@@ -175,7 +175,7 @@ def _past(edges: list[tuple[int, int]], kept: Mapping[int, int]) -> Iterator[tup
         ins, outs = before.pop(gone, set()), following.pop(gone)
         count += len(ins) * len(outs)
         if count > MAX_BRIDGED:
-            raise TooLarge(f"what is left has more than {MAX_BRIDGED:,} prerequisites", "run it as a whole")
+            raise TooLarge(f"the remaining tasks have more than {MAX_BRIDGED:,} prerequisites", "run it as a whole")
         for each in ins:
             following[each].discard(gone)
             following[each] |= outs
@@ -188,7 +188,7 @@ def _past(edges: list[tuple[int, int]], kept: Mapping[int, int]) -> Iterator[tup
 def _some(target: Target, chosen: list[int]) -> Target:
     """Return the target with some of its tasks, as a table."""
     if not isinstance(target.source, Sweep):
-        raise BadInput(f"the tasks of '{target.name}' are a list, of which no part can be run", "windfall retry BAG")
+        raise BadInput(f"the tasks of '{target.name}' are a list, which cannot run in part", "windfall retry BAG")
     texts = _texts(target.source)
     rows = [format_row([column[at] for column in texts.values()]) for at in chosen]
     table = Table(columns=list(texts), text="\n".join(rows), count=len(rows))

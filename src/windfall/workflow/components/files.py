@@ -148,7 +148,7 @@ class _FileReader:
         if root.tag == "yml-query":
             self._known(root)
             if not root.children:
-                self.found.keep(root.mistake("this query asks for nothing", "it holds an application or components"))
+                self.found.keep(root.mistake("<yml-query> is empty", "put an application or components into it"))
             for child in root.children:
                 self._unit(child)
         elif root.tag in ("application", "component"):
@@ -164,7 +164,7 @@ class _FileReader:
         if element.tag == "component":
             self._component(element)
         elif self.file.application is not None:
-            self.found.keep(element.mistake("a second application", "one file holds one"))
+            self.found.keep(element.mistake("the file has a second application", "a file holds one"))
         else:
             self.file.application = self._application(element)
 
@@ -180,7 +180,7 @@ class _FileReader:
                 self.found.keep(child.mistake(f"<{child.tag}> is not known in <{element.tag}>", hint))
         for name in element.attributes:
             if name not in ATTRIBUTES.get(element.tag, ()) and len(self.file.notes) < MAX_NOTES:
-                note = element.mistake(f"attribute '{name}' of <{element.tag}> means nothing", attribute=name)
+                note = element.mistake(f"attribute '{name}' of <{element.tag}> is unknown and ignored", attribute=name)
                 self.file.notes.append(f"{note.where}: {note.message}")
 
     # --- applications and components --------------------------------------------------------------------------------
@@ -209,14 +209,14 @@ class _FileReader:
 
     def _add(self, element: Element, component: Component) -> None:
         if component.name in self._names:
-            self.found.keep(element.mistake(f"component '{component.name}' is here twice", "names are unique"))
+            self.found.keep(element.mistake(f"component '{component.name}' is here twice", "give one another name"))
         self._names.add(component.name)
         self.file.components.append(component)
 
     def _implementation(self, element: Element, name: str, description: str, where: str) -> None:
         abstract = element.attributes.get("abstract", "")
         if not abstract:
-            self.found.keep(element.mistake("which component does this implement?", 'say it: abstract="Name"'))
+            self.found.keep(element.mistake("which component does this implement?", 'name it: abstract="Name"'))
         program = self._program(element)
         if program is not None:
             self._add(element, Component(name, "impl", description=description, abstract=abstract,
@@ -226,7 +226,7 @@ class _FileReader:
         holder = next((each for each in element.children if each.tag == "impl"), element)
         sources = [each for each in holder.children if each.tag == "source"]
         if not sources:
-            self.found.keep(element.mistake("an implementation without <source>", "its program goes there"))
+            self.found.keep(element.mistake("the implementation has no <source>", "put its program there"))
             return None
         lang, libs, platform = (holder.attributes.get(name) or sources[0].attributes.get(name, "")
                                 for name in ("lang", "libs", "platform"))
@@ -241,7 +241,8 @@ class _FileReader:
     def _rank(self, element: Element) -> int:
         text = element.attributes.get("rank", "0")
         if not re.fullmatch(r"[+-]?[0-9]{1,6}", text):
-            self.found.keep(element.mistake(f"'{text[:50]}' is no rank", "a whole number, six digits at most", "rank"))
+            self.found.keep(element.mistake(f"'{text[:50]}' is not a rank", "a whole number of at most six digits",
+                                            "rank"))
             return 0
         return int(text)
 

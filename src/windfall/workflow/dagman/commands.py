@@ -45,11 +45,11 @@ class Commands(NamedTuple):
         if isinstance(known, NodeGroup):
             raise LineError(
                 word.at,
-                f"{command} cannot be said of a {known.kind}",
-                "say it of nodes inside: they are run as nodes of this DAG",
+                f"{command} does not apply to a {known.kind}",
+                "apply it to the nodes inside, which run as nodes of this DAG",
             )
         if known is self.found.final and not final:
-            raise LineError(word.at, f"{command} cannot be said of the FINAL node")
+            raise LineError(word.at, f"{command} does not apply to the FINAL node")
         return [known]
 
     def _units(self, word: DagWord) -> list[Subdag]:
@@ -61,7 +61,7 @@ class Commands(NamedTuple):
         known = self._known(word)
         if isinstance(known, NodeGroup):
             if not known.nodes:
-                raise LineError(word.at, f"the {known.kind} '{word.text[:50]}' has no nodes", "nobody can wait for it")
+                raise LineError(word.at, f"the {known.kind} '{word.text[:50]}' has no nodes", "no node can wait for it")
             return known.last if last else known.first
         if known is self.found.final:
             raise LineError(word.at, "the FINAL node comes after all others by itself")
@@ -124,12 +124,12 @@ class Commands(NamedTuple):
             defer, at = (number(words[2], 1, 255), number(words[3], 0, DAY)), 4
         if words[at].upper == "DEBUG":
             require_words(line, at + 6, 0, usage)
-            self.found.notes["SCRIPT DEBUG means nothing here: 'windfall logs' has what scripts say"] = None
+            self.found.notes["SCRIPT DEBUG is ignored: 'windfall logs' has the output of scripts"] = None
             at += 3
         require_words(line, at + 3, 0, usage)
         when, whom, program = words[at : at + 3]
         if when.upper == "HOLD":
-            self.found.notes["SCRIPT HOLD means nothing here: no task is held"] = None
+            self.found.notes["SCRIPT HOLD is ignored: Windfall holds no task"] = None
             return
         if when.upper not in ("PRE", "POST"):
             raise LineError(when.at, f"'{when.text[:50]}' is not understood here", usage)
@@ -150,12 +150,12 @@ class Commands(NamedTuple):
         require_words(line, first + 1, 0, 'VARS NAME [PREPEND|APPEND] MACRO="VALUE" …')
         pairs, wrong = line.pairs(first)
         if wrong >= 0:
-            raise LineError(wrong, 'this is no MACRO="VALUE"', 'a value stands in double quotes; \\" is one inside')
+            raise LineError(wrong, 'this is not MACRO="VALUE"', 'a value stands in double quotes; \\" is one inside')
         for pair in pairs:
             if pair.name.lower().startswith("queue"):
                 raise LineError(pair.at, "the name of a macro cannot begin with 'queue'")
         if self._units(words[1]):
-            self.found.notes["VARS of a SUBDAG mean nothing to the nodes in it, as with DAGMan"] = None
+            self.found.notes["VARS of a SUBDAG are ignored: as with DAGMan, they do not reach its nodes"] = None
             return
         given = [(pair.name, pair.value, later) for pair in pairs]
         nodes = self._nodes(words[1], "VARS", final=True)
@@ -205,7 +205,7 @@ def _around_child(words: list[DagWord]) -> tuple[list[DagWord], list[DagWord]]:
     at = next((place for place, word in enumerate(words) if word.upper == "CHILD" and place), 0)
     if at < 2 or at == len(words) - 1:
         end = words[-1].at + len(words[-1].text)
-        raise LineError(end, "PARENT says too little", "PARENT NAME … CHILD NAME …")
+        raise LineError(end, "PARENT is incomplete", "PARENT NAME … CHILD NAME …")
     return words[1:at], words[at + 1 :]
 
 

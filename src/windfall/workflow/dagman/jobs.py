@@ -156,7 +156,7 @@ class NodeJobs:
         except BadInput as error:
             return error
         raise node.source.mistake(node.submit.at, f"there is no submit file {path}",
-                                  "names begin where the DAG file lies, or at DIR")
+                                  "relative names start at the DAG file's folder, or at DIR")
 
     def _given(self, node: Node, number: int) -> Values:
         own = {"job": node.called, "cluster": str(number + 1), "clusterid": str(number + 1), "process": "0",
@@ -228,7 +228,7 @@ class NodeJobs:
     def _job(self, job: NodeJob, values: Values) -> None:
         for part in (self._kind, self._run, self._needs, self._inputs):
             self._try(partial(part, job, values))
-        self.notes.update(dict.fromkeys(f"'{name}' of a submit file means nothing here" for name in values.unheeded()))
+        self.notes.update(dict.fromkeys(f"'{name}' of a submit file is ignored" for name in values.unheeded()))
 
     def _kind(self, job: NodeJob, values: Values) -> None:
         if (universe := values.get("universe").lower()) not in UNIVERSES:
@@ -253,7 +253,7 @@ class NodeJobs:
         entry = FileEntry(values, "transfer_input_files")
         for text in values.listed(entry.name):
             if text.lower().startswith(ELSEWHERE):
-                raise entry.mistake(f"'{text[:100]}' is not fetched", "get it here first, or in the job itself")
+                raise entry.mistake(f"'{text[:100]}' cannot be sent along", "fetch it first, or in the job itself")
             self._read_file(job, text, entry)
         stdin = values.get("input")
         if stdin and stdin != "/dev/null":
@@ -270,7 +270,7 @@ class NodeJobs:
             inner = job.folder if text.endswith("/") else place
             for file in _below(home):
                 if not (home / file).is_file():
-                    raise entry.mistake(f"'{home / file}' is no file that could be sent")
+                    raise entry.mistake(f"'{home / file}' is not a plain file, so it cannot be sent")
                 self._put(job, _joined(inner, file), home / file, entry)
         elif home.is_file():
             self._put(job, place, Path(os.path.abspath(home)), entry)
@@ -339,5 +339,5 @@ def _argument(text: str, node: Node, script: Script, extra: dict[str, str]) -> s
     known = {"$JOB": node.called, "$NODE": node.called, "$RETRY": str(node.tries), "$MAX_RETRIES": str(node.retries),
              **{f"${name.upper()}": value for name, value in extra.items()}}
     if word in ("$DAG_STATUS", "$FAILED_COUNT") and word not in known:
-        raise script.source.mistake(script.program.at, f"'{text}' is not known to a task", "only a FINAL node has it")
+        raise script.source.mistake(script.program.at, f"'{text}' has no value here", "only a FINAL node has one")
     return SHELL.get(word) or shlex.quote(known.get(word, text))

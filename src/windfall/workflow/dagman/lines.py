@@ -70,9 +70,9 @@ def require_words(line: DagLine, least: int, most: int, usage: str) -> list[DagW
     """Return the words of a line, which must be `least` to `most`, the command included; `most` 0: any number."""
     words = line.words
     if len(words) < least:
-        raise LineError(words[-1].at + len(words[-1].text), f"{line.command} says too little", usage)
+        raise LineError(words[-1].at + len(words[-1].text), f"{line.command} is incomplete", usage)
     if most and len(words) > most:
-        raise LineError(words[most].at, f"'{words[most].text[:50]}' is too much", usage)
+        raise LineError(words[most].at, f"'{words[most].text[:50]}' is one word too many", usage)
     return words
 
 

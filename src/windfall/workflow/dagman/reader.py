@@ -163,9 +163,9 @@ class _FileReader:
         if line.command in FIRST:
             FIRST[line.command](self, line)
         elif line.command in UNHEEDED:
-            self.found.notes[f"{line.command} means nothing here"] = None
+            self.found.notes[f"{line.command} is ignored"] = None
         elif line.command in REFUSED:
-            raise LineError(line.words[0].at, f"{line.command} is not kept here", REFUSED[line.command])
+            raise LineError(line.words[0].at, f"{line.command} is not supported", REFUSED[line.command])
         else:
             raise LineError(
                 line.words[0].at,
@@ -177,12 +177,13 @@ class _FileReader:
         path = folder / word.text
         if path.resolve() in stack:
             raise LineError(
-                word.at, f"'{word.text}' comes to include itself", "a file is spliced or included by others"
+                word.at, f"'{word.text}' includes itself", "directly, or through a file that it includes or splices"
             )
         if len(stack) >= MAX_DEPTH:
             raise LineError(word.at, f"files are nested more than {MAX_DEPTH} deep")
         if not path.is_file():
-            raise LineError(word.at, f"there is no file {path}", "names begin where the DAG file lies, or at DIR")
+            raise LineError(word.at, f"there is no file {path}",
+                            "relative names start at the DAG file's folder, or at DIR")
         return path
 
     # --- names -------------------------------------------------------------------------------------------------------
@@ -212,7 +213,7 @@ class _FileReader:
         words = require_words(line, first + 2, 0, usage)
         folder, noop, is_done = self._options(words[first + 2 :], done)
         if words[first + 1].text == "{" and line.body is None:
-            raise LineError(words[first + 1].at, "the submit description is not ended", "a line with } alone ends it")
+            raise LineError(words[first + 1].at, "the submit description has no end", "a line with } alone ends it")
         where = self.place.folder / folder if folder else self.place.folder
         return Node(
             name=self.place.prefix + words[first].text, source=line.source, at=words[first].at, folder=where,
@@ -241,7 +242,7 @@ class _FileReader:
                 f"without +, at most {MAX_NAME} letters, and neither PARENT, CHILD nor ALL_NODES",
             )
         if word.text in self.names:
-            raise LineError(word.at, f"there is a '{word.text}' already", "names are given once")
+            raise LineError(word.at, f"the name '{word.text}' is taken", "give each node a name of its own")
         self.names[word.text] = what
 
     def splice(self, line: DagLine) -> None:

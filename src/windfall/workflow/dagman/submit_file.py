@@ -66,15 +66,15 @@ def read(source: Source, start: int = 0, end: int = -1) -> Description:
         word = line.split(None, 1)[0].lower()
         if word == "queue":
             if line.split()[1:] not in ([], ["1"]):
-                mistakes.add(source, at, "a node has one job: this queues more, or others",
+                mistakes.add(source, at, "a node has one job, but this queues more, or others",
                              "queue, and a node for each")
             queued = True
         elif word in ("if", "else", "elif", "endif", "include", "use"):
-            mistakes.add(source, at, f"'{word}' in a submit description is not followed", "write it out")
+            mistakes.add(source, at, f"'{word}' in a submit description is not supported", "write it out")
         elif (match := _LINE.match(line)) and not queued:
             entries[match[1].lower()] = Entry(match[2].strip(), at)
         elif not queued:
-            mistakes.add(source, at, "this is no 'name = value'", "one a line; # begins a comment")
+            mistakes.add(source, at, "this is not 'name = value'", "one a line; # begins a comment")
     mistakes.tell()
     return Description(source, entries, queued)
 
@@ -139,7 +139,7 @@ class Values:
     def _one(self, name: str, match: re.Match[str], depth: int) -> str:
         key, colon, otherwise = match[3].partition(":")
         if match[1]:
-            raise self._wrong(name, f"'$$({key})' is filled in by a machine of HTCondor's", "write its value")
+            raise self._wrong(name, f"'$$({key})' is a value of HTCondor's machines", "write its value")
         found = os.environ.get(key) if match[2] else self._macro(name, key.strip().lower(), depth)
         if found is None and not colon:
             raise self._wrong(name, f"there is no macro '{key}'", f"VARS gives macros; $({key}:) may be empty")
@@ -157,7 +157,7 @@ class Values:
         return self._known[key]
 
     def _endless(self, name: str) -> BadInput:
-        return self._wrong(name, f"the macros of '{name}' come to no end", "does one stand for itself?")
+        return self._wrong(name, f"the macros of '{name}' expand without end", "does one refer to itself?")
 
     def _wrong(self, name: str, message: str, hint: str = "") -> BadInput:
         return self.description.mistake(name, message, hint)
@@ -184,7 +184,7 @@ class Values:
         for pair in pairs:
             key, equals, value = pair.strip().partition("=")
             if not equals or not re.fullmatch(r"[A-Za-z_]\w*", key, re.ASCII):
-                raise self._wrong("environment", f"'{pair[:50]}' is no NAME=VALUE", "as in \"A=1 B='two words'\"")
+                raise self._wrong("environment", f"'{pair[:50]}' is not NAME=VALUE", "as in \"A=1 B='two words'\"")
             found[key] = value
         return found
 
@@ -193,7 +193,7 @@ class Values:
         if not text:
             return otherwise
         if not (text.isascii() and text.isdecimal() and len(text) < 8):
-            raise self._wrong(name, f"{name}: '{text[:50]}' is not a whole number", "an expression is not worked out")
+            raise self._wrong(name, f"{name}: '{text[:50]}' is not a whole number", "expressions are not evaluated")
         return int(text)
 
     def size(self, name: str, unit: str) -> int:
@@ -203,7 +203,7 @@ class Values:
             return 0
         match = _SIZE.fullmatch(text)
         if match is None:
-            hint = "as in 1024, 512M or 2GB; an expression is not worked out"
+            hint = "as in 1024, 512M or 2GB; expressions are not evaluated"
             raise self._wrong(name, f"{name}: '{text[:50]}' is not a size", hint)
         return parse_size(f"{match[1]}{match[2] or unit}iB", name)
 

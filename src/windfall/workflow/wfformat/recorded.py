@@ -98,5 +98,5 @@ class _RecordedBag:
 def _place(name: str, spec: TaskSpec) -> str:
     place = name.lstrip("/").removeprefix("./")
     if ".." in place.split("/") or not place.strip("./"):
-        raise BadInput(f"task '{spec.id}' names a file '{name}' that lies nowhere in its folder")
+        raise BadInput(f"task '{spec.id}' names a file '{name}' outside its folder")
     return place

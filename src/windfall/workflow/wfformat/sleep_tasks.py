@@ -19,7 +19,7 @@ COLUMNS = ["id", "name", "seconds"]
 
 def stand_ins(workflow: RecordedWorkflow, scale: float = 1.0) -> Bag:
     if not (math.isfinite(scale) and scale >= 0):
-        raise BadInput(f"a scale of {scale} makes no times", "0 or more; 0.01 is a hundred times as fast")
+        raise BadInput(f"a scale of {scale} gives no times", "0 or more; 0.01 is a hundred times as fast")
     return timed(workflow, [seconds * scale for seconds in workflow.seconds])
 
 

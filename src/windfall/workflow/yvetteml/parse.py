@@ -231,10 +231,10 @@ def _strange(letter: str) -> tuple[str, str]:
     if letter == '"':
         return "this text is not closed", 'a text ends with " on the same line'
     if letter in "\u201c\u201d\u201e'\u2018\u2019":
-        return f"{letter!r} means nothing here", 'a text stands in plain quotes: "…"'
+        return f"{letter!r} does not belong here", 'a text stands in plain quotes: "…"'
     if letter.isspace() or not letter.isprintable():
-        return f"{letter!r} means nothing here", "it looks like a space, or like nothing: write a plain space"
-    return f"{letter!r} means nothing here", {"=": "':=' assigns, 'eq' compares", "<": "'lt' and 'le' compare",
+        return f"{letter!r} does not belong here", "it looks like a space, or like nothing: write a plain space"
+    return f"{letter!r} does not belong here", {"=": "':=' assigns, 'eq' compares", "<": "'lt' and 'le' compare",
                                               ">": "'gt' and 'ge' compare", "!": "'neq' compares"}.get(letter, "")
 
 

@@ -188,7 +188,7 @@ def _circle(wiring: Wiring, nodes: list[int]) -> BadInput:
     group, node = steps[0]
     told = [place(each, number) for each, number in steps[1:]]
     shown = told if len(told) < 6 else [*told[:3], "…", told[-1]]
-    message = f"this wait is waited for by what it waits for: a cycle{group.frame.where(node - group.first)}"
+    message = f"this wait waits for tasks that wait for it: a cycle{group.frame.where(node - group.first)}"
     return group.frame.source.mistake(group.at, message, "after it come: " + "; ".join(shown))
 
 
@@ -215,5 +215,6 @@ def _value(parameter: Parameter, text: str) -> Column:
         if parameter.type != "string" and not abs(data) < (MAX_INTEGER if parameter.type == "integer" else inf):
             raise ValueError
     except (KeyError, ValueError):
-        raise BadInput(f"'{text[:60]}' is no value for '{parameter.name}', which is of type {parameter.type}") from None
+        raise BadInput(f"'{text[:60]}' is not a value for '{parameter.name}', which is of type "
+                       f"{parameter.type}") from None
     return Column(parameter.type, data)

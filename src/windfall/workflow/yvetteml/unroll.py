@@ -131,7 +131,7 @@ class Unroller:
             raise StatementError(node.at, f"'{name}' is data, which components write")
         column = evaluate(node.value, frame)
         if column.kind == "condition":
-            raise StatementError(node.value.at, "a condition is no value that can be kept", "use it in 'if'")
+            raise StatementError(node.value.at, "a condition cannot be assigned", "use it in 'if'")
         frame.values[name] = column
 
     def _forget(self, node: ast.Loop | ast.Par, frame: Frame) -> None:
