@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from windfall.client.types import PilotInfo
     from windfall.sim.record import Record
     from windfall.sim.scenario import Scenario
-    from windfall.sim.whatif import Export, Guest, Task
+    from windfall.sim.whatif import EndedTask, Export, PilotStay
 
 MOST = 10_000_000  # tasks that can be simulated
 
@@ -116,32 +116,32 @@ def fetch(client: Client, bag: int) -> Export:
     end = max(task.start + task.wall for task in ran)
     found = whatif.Export(
         format=whatif.FORMAT, bag=bag, spec=client.spec(bag), wall_clock=statistics["wall_clock"],
-        statistics=statistics, tasks=tasks, pilots=_guests(client, ran, submitted, end),
+        statistics=statistics, tasks=tasks, pilots=_pilot_stays(client, ran, submitted, end),
     )  # fmt: skip
     whatif.check(found)
     return found
 
 
-def _task(row: dict[str, Any], submitted: int) -> Task:
-    from windfall.sim.whatif import Task
+def _task(row: dict[str, Any], submitted: int) -> EndedTask:
+    from windfall.sim.whatif import EndedTask
 
     start = (row.get("started") or row.get("granted") or submitted) - submitted
-    return Task(target=row["target"], state=row["state"], site=row.get("site") or "", host=row.get("host") or "",
-                start=max(0, start), wall=row.get("wall") or 0)  # fmt: skip
+    return EndedTask(target=row["target"], state=row["state"], site=row.get("site") or "", host=row.get("host") or "",
+                     start=max(0, start), wall=row.get("wall") or 0)  # fmt: skip
 
 
-def _guests(client: Client, ran: list[Task], submitted: int, end: int) -> list[Guest]:
+def _pilot_stays(client: Client, ran: list[EndedTask], submitted: int, end: int) -> list[PilotStay]:
     """Return the pilots of the hosts on which tasks ran, while they ran.
 
     A host whose pilots the server has forgotten gets one pilot, with as many cores as tasks ran there at once.
     """
     hosts = dict.fromkeys((task.site, task.host) for task in ran)
-    found = [_guest_of(pilot, submitted, end) for pilot in client.pilots()
+    found = [_stay_of(pilot, submitted, end) for pilot in client.pilots()
              if (pilot["site"], pilot["host"]) in hosts and _was_there(pilot, submitted, end)]
-    known = {(guest.site, guest.host) for guest in found}
+    known = {(stay.site, stay.host) for stay in found}
     for host in hosts:
         if host not in known:
-            found.append(_guest_by_tasks([task for task in ran if (task.site, task.host) == host]))
+            found.append(_stay_by_tasks([task for task in ran if (task.site, task.host) == host]))
     return found
 
 
@@ -150,22 +150,22 @@ def _was_there(pilot: PilotInfo, submitted: int, end: int) -> bool:
     return pilot["enrolled"] - submitted < end and (not pilot["ended"] or pilot["ended"] > submitted)
 
 
-def _guest_of(pilot: PilotInfo, submitted: int, end: int) -> Guest:
-    from windfall.sim.whatif import Guest
+def _stay_of(pilot: PilotInfo, submitted: int, end: int) -> PilotStay:
+    from windfall.sim.whatif import PilotStay
 
     left = pilot["ended"] - submitted if pilot["ended"] else 0
-    return Guest(site=pilot["site"], host=pilot["host"], cores=pilot["cores"], memory=pilot["memory"],
-                 came=max(0, pilot["enrolled"] - submitted), left=left if 0 < left < end else None)  # fmt: skip
+    return PilotStay(site=pilot["site"], host=pilot["host"], cores=pilot["cores"], memory=pilot["memory"],
+                     came=max(0, pilot["enrolled"] - submitted), left=left if 0 < left < end else None)  # fmt: skip
 
 
-def _guest_by_tasks(tasks: list[Task]) -> Guest:
-    from windfall.sim.whatif import Guest
+def _stay_by_tasks(tasks: list[EndedTask]) -> PilotStay:
+    from windfall.sim.whatif import PilotStay
 
-    return Guest(site=tasks[0].site, host=tasks[0].host, cores=_at_once(tasks), memory=0,
-                 came=min(task.start for task in tasks), left=None)  # fmt: skip
+    return PilotStay(site=tasks[0].site, host=tasks[0].host, cores=_at_once(tasks), memory=0,
+                     came=min(task.start for task in tasks), left=None)  # fmt: skip
 
 
-def _at_once(tasks: list[Task]) -> int:
+def _at_once(tasks: list[EndedTask]) -> int:
     changes = sorted([(task.start, 1) for task in tasks] + [(task.start + max(1, task.wall), -1) for task in tasks])
     level = most = 0
     for _, change in changes:
