@@ -88,7 +88,7 @@ def test_site_add_overwrites_no_file_and_writes_no_wrong_one(windfall: CommandLi
     assert again.returncode == 2 and "already" in again.stderr and "windfall site rm a" in again.stderr
     wrong = {
         ("b",): "what kind of site", ("b", "--local", "--account", "x"): "no account",
-        ("b", "--local", "--walltime", "1min"): "grace", ("../b", "--local"): "no name for a site",
+        ("b", "--local", "--walltime", "1min"): "grace", ("../b", "--local"): "cannot be the name of a site",
         ("local", "--local"): "taken", ("b", "--ssh", "a b"): "not a host", ("b", "--local", "--variables", "x"): "=",
         ("b", "--slurm", "--lsf"): "not allowed with",
     }

@@ -13,7 +13,7 @@ from windfall.errors import SiteError
 from windfall.provision.routes import Reach
 from windfall.provision.server_link import Door
 from windfall.provision.site_files import Equipped, equip
-from windfall.provision.trial_pilot import Attempt
+from windfall.provision.trial_pilot import Attempt, TrialSetting
 from windfall.sites.channels.here import Here
 from windfall.sites.dialects.job import Shape
 from windfall.sites.site_file import Site
@@ -62,7 +62,7 @@ def test_a_folder_of_somebody_else_is_refused(open_to_all: Path, tmp_path: Path)
     folder.mkdir(mode=0o777)
     folder.chmod(0o777)
     os.chown(folder, OTHER, OTHER)
-    with pytest.raises(SiteError, match="belongs to somebody else"):
+    with pytest.raises(SiteError, match="belongs to another user"):
         equipped(folder, tmp_path)
     assert not list(folder.iterdir())
 
@@ -75,8 +75,8 @@ def test_so_it_is_for_a_trial(open_to_all: Path) -> None:
     os.chown(folder, OTHER, OTHER)
     site = Site("s", "ssh", (Shape(600),), host="h", folder=str(folder))
     nothing: Any = None
-    trial = Attempt(site, "me", Here(), nothing, {}, nothing, nothing, 0.0)
-    with pytest.raises(SiteError, match="somebody else"):
+    trial = Attempt(site, TrialSetting("me", Here(), nothing, {}, nothing, nothing, 0.0))
+    with pytest.raises(SiteError, match="another user"):
         asyncio.run(trial.equip())
 
 
@@ -92,7 +92,7 @@ def test_a_folder_that_others_may_write_to_is_closed(tmp_path: Path) -> None:
 def test_a_folder_that_can_be_replaced_as_a_whole_is_refused(open_to_all: Path, tmp_path: Path) -> None:
     equipped(open_to_all / "windfall", tmp_path)
     open_to_all.chmod(0o777)  # without the bit that keeps others from renaming what is ours
-    with pytest.raises(SiteError, match="anybody may replace"):
+    with pytest.raises(SiteError, match="any user may replace"):
         equipped(open_to_all / "windfall", tmp_path)
 
 

@@ -109,7 +109,7 @@ def test_one_code_for_everything_that_follows(person: User, site: Codes) -> None
     assert person.client.wait(again)["counts"]["succeeded"] == 30
     assert site.tried == [CODE] and site.calls == 2, "the code was said once, and has been worthless since"
     code, said = type_in(person, "none", "login", "far")
-    assert code == 0 and "is up" in said and "Password" not in said
+    assert code == 0 and "is open" in said and "Password" not in said
 
     secret = CODE.encode()
     kept = [path for path in person.home.rglob("*") if path.is_file() and secret in path.read_bytes()]
@@ -162,7 +162,7 @@ def test_the_socket_is_its_owners(person: User) -> None:
               "s.sendall(b'{\"do\": \"ls\"}\\n'); print(s.makefile().readline())")
     said = subprocess.run(["runuser", "-u", USER, "--", "/usr/bin/python3", "-c", script, str(path)],
                           capture_output=True, text=True, timeout=30)
-    assert "somebody else's" in json.loads(said.stdout)["error"]["message"], said
+    assert "belongs to another user" in json.loads(said.stdout)["error"]["message"], said
 
 
 def test_lines_that_are_none(person: User) -> None:

@@ -12,7 +12,7 @@ from windfall.errors import StoreError, Unavailable
 from windfall.server.views import projector as project
 from windfall.server.views.projector import Projector
 from windfall.store import codec
-from windfall.store.journal import Journal
+from windfall.store.journal import Budget, Journal
 
 
 def finished(task, bag=1, **details):
@@ -129,7 +129,7 @@ def test_gaps_that_retention_made_are_passed(tmp_path):
                 b.commit(finished(task), told=False)
             b.journal.save_snapshot(4, b"", {})
             gone = codec.encode([finished(1)]), codec.encode([finished(3)])
-            assert b.journal.rewrite(4, lambda body: None if body in gone else body, 10)
+            assert b.journal.rewrite(4, lambda body: None if body in gone else body, Budget(10))
             assert await b.tasks() == [0, 2]
             assert b.projector._views.position == 4
             b.commit(finished(9))

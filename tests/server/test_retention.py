@@ -15,7 +15,7 @@ from windfall.model.spec import Bag, Input, Items, Range, Sweep, Target
 from windfall.server import retention
 from windfall.server.embedded import Embedded
 from windfall.store import codec
-from windfall.store.journal import Journal
+from windfall.store.journal import Budget, Journal
 
 
 def sweep(name):
@@ -129,7 +129,7 @@ def test_what_only_names_attempts_goes_with_its_bag(home):
 
 
 def test_a_pass_that_was_broken_off_goes_on_after_a_restart(home, monkeypatch):
-    monkeypatch.setattr(retention, "STEP_ROWS", 2)
+    monkeypatch.setattr(retention, "STEP", Budget(2))
     monkeypatch.setattr(retention, "START_S", 0.0)
     monkeypatch.setattr(Journal, "rewrite", stop_after(3, Journal.rewrite))
     server, gone, kept, _ = remove_one(home)

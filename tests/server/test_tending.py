@@ -14,7 +14,7 @@ from windfall.core.messages.facts import Limits, Shape
 from windfall.errors import BadInput, NotFound
 from windfall.model.bagfile.reader import parse
 from windfall.provision.remote_link import Remote
-from windfall.provision.server_link import ListedJob, SiteInfo, TendReply, TendRequest
+from windfall.provision.server_link import ListedJob, SiteFigures, TendReply, TendRequest
 from windfall.server.calls.provisioners import MAX_WORD, Inside
 
 SHAPE = Shape(1, 1 << 40, 0, 1 << 40, 3_600_000)
@@ -50,7 +50,7 @@ def test_both_ways_get_the_same_orders(server, lines):
         said[site].append(line("tend", TendRequest(
             0, site, "t", seen=orders.number, accepted=[(names[0], "77_1")], refused=[(names[1], "full ü")],
             listed=[ListedJob(names[0], "77_1", True), ListedJob("other-1", "5", False)], began=orders.now,
-            info=SiteInfo(3, 4, 5))))
+            info=SiteFigures(3, 4, 5))))
     first, second = (list(map(_plain, said[site])) for site in lines)
     assert first == second
     assert [len(orders["start"]) for orders in first] == [0, 2, 1], "within flight; a refusal holds the rest back"
@@ -78,7 +78,7 @@ REPLY = (
 def test_json_of_the_tend_call_stays_when_the_core_renames_fields():
     request = TendRequest(
         0, "c", "t", True, 3, [("m-1", "7_1")], [("m-2", "no")], [("m-3", "")], [ListedJob("m-1", "7_1", True)], 17,
-        SiteInfo(1, 2, 3), 400, [("m-4", "8")], True, [("m-5", 2)])
+        SiteFigures(1, 2, 3), 400, [("m-4", "8")], True, [("m-5", 2)])
     reply = TendReply(0, "c", 4, 17, [("m-5", SHAPE)], [("m-1", "7_1")], True, True, ["m-6"])
     for body, record in ((REQUEST, request), (REPLY, reply)):
         assert msgspec.json.encode(record).decode() == body

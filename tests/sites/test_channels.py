@@ -255,7 +255,7 @@ def test_the_users_configuration_counts(server: Sshd, tmp_path: Path, monkeypatc
             assert len(channel._jumps) == hosts, "each host on the way may ask us"
 
         with_channel(lambda name=name: Secure(name), asks)
-    why, _ = keys.excuse("mine", "somebody")
+    why, _ = keys.explain("mine", "somebody")
     assert "accepts none of your keys (key)" in why
 
 

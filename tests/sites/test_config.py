@@ -90,8 +90,8 @@ def test_every_dialect_is_shown(named: str) -> None:
 
 @pytest.mark.parametrize(("old", "new", "line", "says"), [
     ('dialect = "slurm"', 'dialect = "slrum"', 3, "slrum"),
-    ('dialect = "slurm"', 'dialect = "gridengine"\nbalance = true', 4, "nobody can tell what an account has left"),
-    ('name = "big"', 'name = "a b"', 2, "no name for a site"),
+    ('dialect = "slurm"', 'dialect = "gridengine"\nbalance = true', 4, "cannot ask gridengine for an account"),
+    ('name = "big"', 'name = "a b"', 2, "cannot be the name of a site"),
     ('name = "big"', "", 1, "lacks 'name'"),
     ("max-pilots = 50", "max-pilot = 50", 10, "max-pilot"),
     ("max-pilots = 50", 'max-pilots = "many"', 10, "max-pilots"),
@@ -101,7 +101,7 @@ def test_every_dialect_is_shown(named: str) -> None:
     ('walltime = "12h"', "", 23, "walltime"),
     ("gpus = 2", "gpu = 2", 26, "gpu"),
     ('host = "me@login.example.org"', 'host = "-oProxyCommand=x"', 4, "not a host"),
-    ('partition = "normal"', 'partition = "normal"\nqueue = "x"', 7, "two words"),
+    ('partition = "normal"', 'partition = "normal"\nqueue = "x"', 7, "mean the same"),
     ("arrays = true", 'reach = "pigeon"', 9, "pigeon"),
     ("arrays = true", 'relay = "head node; id"', 9, "not an address"),
     ('SCRATCH = "/scratch/me"', "SCRATCH = true", 31, "SCRATCH"),

@@ -30,7 +30,7 @@ from windfall.sites.dialects.job import Job, Shape
     ("windfall-pilot: cannot read the ticket windfall/x/ticket.json: No such file\n", "folder", "windfall/x/ticket"),
     ("windfall-pilot: no server at 10.0.0.1:8765: Connection refused; trying again\n", "route", "10.0.0.1:8765"),
     ("windfall-pilot: could not enrol: no server at h:1: timed out\n", "route", "h:1: timed out"),
-    ("windfall-pilot: the server's certificate is not the one in the ticket\n", "trust", "not the server"),
+    ("windfall-pilot: the server's certificate is not the one in the ticket\n", "trust", "another machine or program"),
     ("OSError: [Errno 28] No space left on device: '/tmp/x'\n", "disk", "No space left"),
     ("windfall-pilot: ticket.json can be read by others (mode 0644)\n", "refused", "mode 0644"),
 ])  # fmt: skip

@@ -71,12 +71,14 @@ def test_squeue() -> None:
         "slurm_load_jobs: something new\n"))
     assert jobs == [
         Listed("12_7", "abcd-106", RUNNING, "", 1794758400, 4),
-        Listed("12_8", "abcd-107", QUEUED, "Resources", 1794760000, 4),
-        Listed("13", "", HELD, "JobHeldUser", None, 1),
-        Listed("14", "efgh-5", ENDED, "CD", 1794758000, 1),
-        Listed("15", "efgh-5", ENDED, "TO TimeLimit", 1794758000, 1),
+        Listed("12_8", "abcd-107", QUEUED, "Resources: the job waits for free nodes", 1794760000, 4),
+        Listed("13", "", HELD, "JobHeldUser: the job was submitted on hold, or you have held it", None, 1),
+        Listed("14", "efgh-5", ENDED, "CD: the job's script ended without an error", 1794758000, 1),
+        Listed("15", "efgh-5", ENDED, "TO: the job reached its wall time (TimeLimit: the job reached its wall time)",
+               1794758000, 1),
         Listed("16", "efgh-5", RUNNING, "", 1794758000, 1),
-        Listed("17", "efgh-5", HELD, "launch failed requeued held", None, 1),
+        Listed("17", "efgh-5", HELD, "launch failed requeued held: a node could not start the job, and the job is held",
+               None, 1),
     ]
 
 
@@ -143,7 +145,7 @@ def test_shares() -> None:
     with pytest.raises(SiteRefused, match="keeps no accounts") as refused:
         slurm.balanced(printed("", 1, "You are not running a supported accounting_storage plugin"))
     assert "core-hours" in refused.value.hint
-    with pytest.raises(SiteError, match="what the account has left: sshare: error: Connection refused"):
+    with pytest.raises(SiteError, match="did not show the account.s balance: sshare: error: Connection refused"):
         slurm.balanced(printed("", 1, "sshare: error: Connection refused"))
 
 
@@ -243,7 +245,7 @@ def test_condor_q() -> None:
         Listed("4.0", "", HELD, "no room")]
     assert htcondor.listed(printed("")) == []
     for no_list in ('{"error": "no schedd"}', "null", "{}"):
-        with pytest.raises(SiteUnreachable, match="no list"):
+        with pytest.raises(SiteUnreachable, match="not a list"):
             htcondor.listed(printed(no_list))
     for hostile in ("[" * 100_000, '[{"ClusterId": 3', "-- Failed to fetch ads"):
         with pytest.raises(SiteUnreachable):

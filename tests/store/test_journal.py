@@ -16,7 +16,7 @@ from hypothesis import given, settings, strategies as st
 
 from windfall.errors import FlushFailed, StoreCorrupt, StoreError, StoreLocked, StoreTooNew
 from windfall.store import schema
-from windfall.store.journal import Journal
+from windfall.store.journal import Budget, Journal
 
 from .golden.make import CHUNKS, META, ROWS
 from .small_disk import fill, small_disk
@@ -253,10 +253,10 @@ def test_rewrite_goes_on_after_a_restart_and_stops_at_the_snapshot(path: Path) -
     filled(path, 10)
     journal = Journal.open(path)
     journal.save_snapshot(8, b"", {})
-    assert journal.rewrite(100, _no_even, budget_rows=3) == 3
+    assert journal.rewrite(100, _no_even, Budget(3)) == 3
     journal.close()
     journal = Journal.open(path)
-    assert [journal.rewrite(100, _no_even, budget_rows=3) for _ in range(3)] == [3, 2, 0]
+    assert [journal.rewrite(100, _no_even, Budget(3)) for _ in range(3)] == [3, 2, 0]
     assert [body for _, _, body in journal.read(0)] == [
         b"BODY 1",
         b"BODY 3",
@@ -265,7 +265,7 @@ def test_rewrite_goes_on_after_a_restart_and_stops_at_the_snapshot(path: Path) -
         b"body 8",
         b"body 9",
     ]
-    assert journal.rewrite(100, _no_even, budget_rows=3) > 0  # a new pass begins at the start
+    assert journal.rewrite(100, _no_even, Budget(3)) > 0  # a new pass begins at the start
     journal.close()
 
 
@@ -277,7 +277,7 @@ def test_position_and_time_survive_the_deletion_of_every_row(path: Path) -> None
     filled(path, 5)
     journal = Journal.open(path)
     journal.save_snapshot(5, b"", {})
-    while journal.rewrite(5, lambda body: None, budget_rows=2):
+    while journal.rewrite(5, lambda body: None, Budget(2)):
         pass
     journal.close()
     journal = Journal.open(path)

@@ -10,7 +10,7 @@ import pytest
 from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import O_LOST, READY
 from windfall.store import codec
-from windfall.store.journal import Journal
+from windfall.store.journal import Budget, Journal
 from windfall.store.retention import DropRemovedBags
 from windfall.store.views import Views
 
@@ -110,20 +110,20 @@ def journal(tmp_path: Path) -> Any:
 
 def test_a_step_is_bounded_in_bytes(journal: Journal) -> None:
     steps = []
-    while count := journal.rewrite(10, lambda body: body, 50, "p", budget_bytes=2500):
+    while count := journal.rewrite(10, lambda body: body, Budget(50, 2500), "p"):
         steps.append(count)
     assert steps == [3, 3, 3, 1]
-    assert journal.rewrite(10, lambda body: body, 50, "q", budget_bytes=1) == 1  # a large row is a step of its own
+    assert journal.rewrite(10, lambda body: body, Budget(50, 1), "q") == 1  # a large row is a step of its own
 
 
 def test_the_journal_knows_its_last_pass(journal: Journal, tmp_path: Path) -> None:
     assert journal.last_pass() == ("", True)
-    journal.rewrite(10, lambda body: body, 4, "removed 10 1")
+    journal.rewrite(10, lambda body: body, Budget(4), "removed 10 1")
     journal.close()
     again = Journal.open(tmp_path / "journal.db")
     assert again.last_pass() == ("removed 10 1", False)
     looked: list[int] = []
-    while again.rewrite(10, lambda body: looked.append(body[0]) or body, 4, "removed 10 1"):  # type: ignore[func-returns-value]
+    while again.rewrite(10, lambda body: looked.append(body[0]) or body, Budget(4), "removed 10 1"):  # type: ignore[func-returns-value]
         pass
     assert looked == [4, 5, 6, 7, 8, 9] and again.last_pass() == ("removed 10 1", True)
     again.close()

@@ -48,7 +48,7 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
     return about.st_mtime_ns, about.st_size, about.st_ino
 
 
-async def _cores(place: Place) -> int:
+async def _cores(place: TendedSite) -> int:
     """Return the cores of a machine without batch system whose file sets no limit of pilots; else 0."""
     site, speaks = place.site, dialect(place.site.dialect)
     command = speaks.room("") if site.dialect in ("ssh", "local") and not site.max_pilots else None
@@ -57,7 +57,7 @@ async def _cores(place: Place) -> int:
     return speaks.roomed(await place.channel.say(command)).total or 1
 
 
-class Place:
+class TendedSite:
     """A site with its channel and its tender."""
 
     def __init__(self, site: Site, stamp: Any, channel: Channel) -> None:
@@ -74,7 +74,7 @@ class Provisioner:
 
     def __init__(self, home: Path, line: Line, opened: Open = channel, landing: float = LANDING_S) -> None:
         self.home, self.line, self.opened, self.landing = home, line, opened, landing
-        self.places: dict[str, Place] = {}  # by the file's name
+        self.places: dict[str, TendedSite] = {}  # by the file's name
         self.bad: dict[str, str] = {}  # files that cannot be read, and why
         self._seen: dict[str, Any] = {}  # stamps of the files at the last check
         self._looking = asyncio.Lock()
@@ -153,10 +153,10 @@ class Provisioner:
             self.bad[name] = str(error)
             return
         self.bad.pop(name, None)
-        self.places[name] = place = Place(site, stamp, await self._channel(site, old))
+        self.places[name] = place = TendedSite(site, stamp, await self._channel(site, old))
         place.task = asyncio.ensure_future(self._keep(place, name))
 
-    async def _channel(self, site: Site, old: Place | None) -> Channel:
+    async def _channel(self, site: Site, old: TendedSite | None) -> Channel:
         """Return the old channel if it leads to the same account; else open a new one."""
         if old is not None:
             await self._end(old)
@@ -165,14 +165,14 @@ class Provisioner:
             await old.channel.close()
         return self.opened(site)
 
-    async def _end(self, place: Place) -> None:
+    async def _end(self, place: TendedSite) -> None:
         if place.tender is not None:
             await place.tender.stop()
         if place.task is not None:
             place.task.cancel()
             await asyncio.gather(place.task, return_exceptions=True)
 
-    async def _close(self, place: Place) -> None:
+    async def _close(self, place: TendedSite) -> None:
         """Limit a site to no pilots: the core stops queued ones and lets running ones end."""
         place.closing = True
         place.stamp = None
@@ -184,7 +184,7 @@ class Provisioner:
 
     # --- a site -------------------------------------------------------------------------------------------------
 
-    async def _keep(self, place: Place, name: str) -> None:
+    async def _keep(self, place: TendedSite, name: str) -> None:
         pause = FIRST_S
         while True:
             began = asyncio.get_running_loop().time()
@@ -209,12 +209,12 @@ class Provisioner:
             pause = min(pause * 2, LONGEST_S)
             await place.channel.logged_in()
 
-    async def _forget(self, place: Place) -> None:
+    async def _forget(self, place: TendedSite) -> None:
         """Forget a site whose file was removed and which the server has removed, too."""
         self.places = {name: each for name, each in self.places.items() if each is not place}
         await place.channel.close()
 
-    async def _tend(self, place: Place, name: str) -> None:
+    async def _tend(self, place: TendedSite, name: str) -> None:
         site = place.site
         limits = Limits() if place.closing else site_limits.limits(site, await _cores(place))
         await self.line.add_site(site.name, site.dialect, limits)
@@ -222,8 +222,8 @@ class Provisioner:
         kept = self.home / "provision" / f"{site.name}.json"
         reach = Reach(site, opened, self.line)
         place.tender = Tender(
-            site, opened, self.line, lambda: equip(site, opened, self.line, kept, reach), self.landing,
-            lambda: self._unchanged(name))
+            site, opened, self.line, lambda: equip(site, opened, self.line, kept, reach), landing=self.landing,
+            current=lambda: self._unchanged(name))
         place.trouble = ""
         try:
             await place.tender.run(early=site.reach != "direct")
@@ -252,7 +252,7 @@ class Provisioner:
         place = await self._named(wanted)
         await trial_by_proxy.trial(talk, wanted, place.site, place.channel, self.profile())
 
-    async def _named(self, wanted: dict[str, Any]) -> Place:
+    async def _named(self, wanted: dict[str, Any]) -> TendedSite:
         await self.check_files()
         place = next((place for place in self.places.values() if place.site.name == wanted.get("site")), None)
         if place is None:
@@ -265,7 +265,7 @@ class Provisioner:
                 *({"file": name, "site": "", "trouble": why} for name, why in self.bad.items()
                   if name not in self.places)]
 
-    def _line(self, name: str, place: Place) -> dict[str, Any]:
+    def _line(self, name: str, place: TendedSite) -> dict[str, Any]:
         tender = place.tender
         trouble = self.bad.get(name) or place.trouble or (tender.trouble if tender else "")
         return {"file": name, "site": place.site.name, "tended": tender is not None, "trouble": trouble,

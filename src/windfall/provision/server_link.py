@@ -23,7 +23,7 @@ class ListedJob(msgspec.Struct, array_like=True, gc=False):
     running: bool
 
 
-class SiteInfo(msgspec.Struct, array_like=True, gc=False):
+class SiteFigures(msgspec.Struct, array_like=True, gc=False):
     """Figures from a site's information system, true or not."""
 
     free: int  # processors; -1: not known
@@ -46,7 +46,7 @@ class TendRequest(msgspec.Struct, gc=False):
     stopped: list[tuple[str, str]] = []  # nonce, the batch system's name: the job surely does not run any more
     listed: list[ListedJob] | None = None  # complete as of the reply that said `now == began`
     began: int = 0  # `now` of the newest reply the sender had when it began to list
-    info: SiteInfo | None = None
+    info: SiteFigures | None = None
     wait: int = 0  # ms
     unstopped: list[tuple[str, str]] = []  # jobs that could not be stopped: the server orders it again later
     salvages: bool = False  # the sender can look for results that pilots could not deliver

@@ -19,17 +19,19 @@ def limits(site: Site, cores: int = 0) -> facts.Limits:
     """Return the site's limits.  `cores`: of a machine without batch system, where every submitted pilot runs."""
     most = site.max_pilots or (max(1, cores // min(each.cores for each in site.shapes)) if cores else PILOTS)
     counts = {None: facts.COUNTS_FOR_OTHERS, True: facts.COUNTS, False: facts.COUNTS_NOT}[site.counts]
-    return facts.Limits([shape(site, each) for each in site.shapes], most, site.max_queued, site.share,
-                        site.start_delay * 1000, site.core_hours * 3_600_000, ARRAY if site.arrays else SINGLE,
-                        site.max_jobs, site.disk, counts, site.balance)
+    return facts.Limits(
+        shapes=[shape(site, each) for each in site.shapes], pilots=most, queued=site.max_queued, share=site.share,
+        delay=site.start_delay * 1000, budget=site.core_hours * 3_600_000, flight=ARRAY if site.arrays else SINGLE,
+        jobs=site.max_jobs, disk=site.disk, counts=counts, account=site.balance)
 
 
 def shape(site: Site, wanted: Shape) -> facts.Shape:
     """Return the core's shape of a pilot.  A pilot ends before the grace, and stops starting tasks a little earlier."""
     usable = max(wanted.walltime - site.grace, 1)
     spare = site.grace * 1000 + min(LEAVING, usable * 100)
-    return facts.Shape(wanted.cores, wanted.memory or UNKNOWN, wanted.gpus, UNKNOWN, wanted.walltime * 1000,
-                       wanted.nodes, wanted.whole, wanted.least * 1000, spare)
+    return facts.Shape(
+        cores=wanted.cores, memory=wanted.memory or UNKNOWN, gpus=wanted.gpus, disk=UNKNOWN,
+        wall=wanted.walltime * 1000, nodes=wanted.nodes, whole=wanted.whole, least=wanted.least * 1000, spare=spare)
 
 
 def back(site: Site, wanted: facts.Shape) -> Shape:
@@ -38,4 +40,5 @@ def back(site: Site, wanted: facts.Shape) -> Shape:
         if shape(site, each) == wanted:
             return each
     memory = 0 if wanted.memory == UNKNOWN else wanted.memory
-    return Shape(max(wanted.wall // 1000, 60), wanted.cores, memory, wanted.gpus, wanted.nodes, wanted.whole)
+    return Shape(walltime=max(wanted.wall // 1000, 60), cores=wanted.cores, memory=memory, gpus=wanted.gpus,
+                 nodes=wanted.nodes, whole=wanted.whole)

@@ -19,7 +19,7 @@ from typing import Any
 from windfall.errors import BadInput, NotFound, SiteError, SiteRefused, TrustError, WindfallError
 from windfall.provision import site_limits
 from windfall.provision.order_book import Cancel, Carrier, Command, ListJobs, Pair, Salvage, Submit
-from windfall.provision.server_link import NO_END, NOT_SAID, Line, ListedJob, SiteInfo, TendReply, TendRequest
+from windfall.provision.server_link import NO_END, NOT_SAID, Line, ListedJob, SiteFigures, TendReply, TendRequest
 from windfall.provision.site_files import Equipped
 from windfall.sites.channels.channel import Channel, read_aside
 from windfall.sites.dialects import text
@@ -377,15 +377,15 @@ class Tender:
             try:
                 room = await read_aside(self._dialect.roomed, await self.channel.say(command))
                 if room.free is not None and room.queued is not None:
-                    await self._ask(info=SiteInfo(room.free, room.queued))
+                    await self._ask(info=SiteFigures(room.free, room.queued))
             except WindfallError as error:
                 log.info("%s: cannot find out how full the site is: %s", self.site.name, error.message)
             await asyncio.sleep(POLL_S)
 
-    async def _info(self) -> SiteInfo | None:
+    async def _info(self) -> SiteFigures | None:
         """Return the figures that the site's file asks for, and no others: each query burdens the login node."""
         if not self.site.balance:
-            return SiteInfo(-1, -1, others=self._others) if self.site.max_jobs else None
+            return SiteFigures(-1, -1, others=self._others) if self.site.max_jobs else None
         try:
             balance = await self._balance()
             self._books = ""
@@ -395,7 +395,7 @@ class Tender:
             if self._books != str(error):
                 log.warning("%s: %s", self.site.name, error)
             self._books, balance = str(error), NOT_SAID
-        return SiteInfo(-1, -1, others=self._others, balance=balance)
+        return SiteFigures(-1, -1, others=self._others, balance=balance)
 
     async def _balance(self) -> int:
         """Return the ms of cores that the account may still use; NO_END if it has no limit."""

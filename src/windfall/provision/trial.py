@@ -20,7 +20,7 @@ from windfall.client.client import Client
 from windfall.client.profile import Profile
 from windfall.errors import BadInput, SiteError, SiteRefused, WindfallError
 from windfall.provision.server_link import Door
-from windfall.provision.trial_pilot import Attempt, Step, Tell, Unreached, listing
+from windfall.provision.trial_pilot import Attempt, Step, Tell, TrialSetting, Unreached, listing
 from windfall.sites.channels.channel import Channel
 from windfall.sites.dialects import text
 from windfall.sites.dialects.job import ENDED
@@ -30,9 +30,9 @@ Work = Callable[[], Awaitable[Any]]
 
 
 class Trial:
-    def __init__(self, site: Site, channel: Channel, client: Client, tell: Tell, patience: float = 0.0) -> None:
-        """`patience`: seconds until the pilot must have started; 0: no limit."""
-        self.site, self._channel, self._client, self._tell, self._patience = site, channel, client, tell, patience
+    def __init__(self, site: Site, channel: Channel, client: Client, tell: Tell) -> None:
+        self.site, self._channel, self._client, self._tell = site, channel, client, tell
+        self._patience = 0.0
         self.found = ""  # the `reach` that works, if the one in the site's file does not
         self._user = ""  # the account at the site
         self._mine: Client | None = None  # a client with the token of the trial's user
@@ -41,7 +41,10 @@ class Trial:
         self._cure = ""  # of the step that failed
         self._left: list[str] = []  # errors of the clean-up
 
-    async def run(self) -> bool:
+    async def run(self, patience: float = 0.0) -> bool:
+        """Run the trial and clean up; return whether it passed.  `patience`: seconds until the pilot must have started;
+        0: no limit."""
+        self._patience = patience
         try:
             return await self._steps()
         finally:
@@ -72,8 +75,9 @@ class Trial:
     async def _by(self, site: Site, has_fallback: bool) -> bool:
         """Try one route; with `has_fallback`, raise if the pilot does not reach the server, instead of failing."""
         assert self._mine is not None
-        one = self._attempt = Attempt(site, self._user, self._channel, self._mine, self._made, self, self._tell,
-                                      self._patience)
+        setting = TrialSetting(user=self._user, channel=self._channel, client=self._mine, tokens=self._made, doors=self,
+                               tell=self._tell, patience=self._patience)
+        one = self._attempt = Attempt(site, setting)
         for name, step in (("folder", one.equip), ("submit", one.submit), ("start", one.start), ("pilot", one.come),
                            ("task", one.run_task)):
             if not await self._take(name, step, (Unreached, BadInput) if has_fallback else ()):
@@ -116,7 +120,7 @@ class Trial:
 
         if getattr(self._channel, "needs_login", False):
             return SiteRefused(error.message, error.hint.replace("NAME", self.site.name), kind="login")
-        why, cure = keys.excuse(self.site.host, self.site.user, self.site.port)
+        why, cure = keys.explain(self.site.host, self.site.user, self.site.port)
         return SiteRefused(f"{error.message}; {why}" if why else error.message, cure or error.hint, kind="login")
 
     async def _commands(self) -> str:

@@ -24,8 +24,8 @@ async def trial(talk: Talk, wanted: dict[str, Any], site: Site, channel: Channel
     limit = wanted.get("timeout")
     patience = min(max(float(limit), 0.0), MOST_S) if isinstance(limit, (int, float)) else 0.0
     with Client(profile) as client:
-        one = Trial(site, channel, client, news.put_nowait, patience)
-        running = asyncio.ensure_future(one.run())
+        one = Trial(site, channel, client, news.put_nowait)
+        running = asyncio.ensure_future(one.run(patience))
         running.add_done_callback(lambda _: news.put_nowait(None))
         listening = asyncio.ensure_future(_until_told(talk, running))
         try:

@@ -41,13 +41,11 @@ LANDING_S = 10.0  # after which a submission without an answer is listed, or was
 PILOT, TICKET = "pilot.pyz", "ticket.json"
 TASK = '[bag]\nname = "trial"\ncommand = "hostname"\n[task]\nretries = 0\ntime = "1min"\n'
 
-_NEVER: tuple[tuple[str, str, str], ...] = (  # reasons of a queued job that waiting does not mend
-    (r"invalidaccount|accountnotallowed", "the account is not valid there", text.CURES[text.ACCOUNT]),
-    (r"invalidqos|qosnotallowed", "the quality of service is not valid there", text.CURES[text.ACCOUNT]),
-    (r"partitiontimelimit", "the wall time is longer than the partition allows", text.CURES[text.SHAPE]),
-    (r"partitionnodelimit|badconstraints|nodes required for job are down|partitionconfig",
-     "no node there is what is asked for", text.CURES[text.SHAPE]),
-    (r"partition(?:down|inactive)", "the partition starts nothing now", text.CURES[text.QUEUE]),
+_NEVER: tuple[tuple[str, str], ...] = (  # reasons of a queued job that waiting does not change, and the cure
+    (r"invalidaccount|accountnotallowed|invalidqos|qosnotallowed", text.CURES[text.ACCOUNT]),
+    (r"partitiontimelimit|partitionnodelimit|badconstraints|nodes required for job are down|partitionconfig",
+     text.CURES[text.SHAPE]),
+    (r"partition(?:down|inactive)", text.CURES[text.QUEUE]),
 )
 
 
@@ -77,22 +75,33 @@ class Unreached(SiteError):
     """The pilot runs, but does not reach the server."""
 
 
-class Attempt:
-    """A try with one `reach`.  `client` has the token of the trial's user; `made` is the server's answer with the
-    tokens."""
+class TrialSetting(NamedTuple):
+    """The parts of a trial that all its attempts share."""
 
-    def __init__(self, site: Site, user: str, channel: Channel, client: Client, made: Any, doors: Doors, tell: Tell,
-                 patience: float) -> None:
-        self.site, self._user, self._channel, self._client, self._made = site, user, channel, client, made
-        self._tell, self._patience = tell, patience
+    user: str  # the account at the site
+    channel: Channel
+    client: Client  # with the token of the trial's own user
+    tokens: Any  # the server's answer
+    doors: Doors
+    tell: Tell
+    patience: float  # seconds until the pilot must have started; 0: no limit
+
+
+class Attempt:
+    """A try with one `reach`."""
+
+    def __init__(self, site: Site, setting: TrialSetting) -> None:
+        self.site, self._user, self._channel, self._client = site, setting.user, setting.channel, setting.client
+        self._tokens, self._tell, self._patience = setting.tokens, setting.tell, setting.patience
         self.nonce = f"t{os.urandom(4).hex()}-1"
         self._speaks = dialect(site.dialect)
         self._place = f"{site.folder}/trial-{self.nonce}"
         self._folder = self._digest = ""
-        self._reach = Reach(site, channel, doors)
+        self._reach = Reach(site, setting.channel, setting.doors)
         self._routes: list[Route] = []
         self._bag = 0
         self._equipped = self._sent = self._answered = False
+        self._trying = 0.0  # since when the job's log has named a cause
         self._began = 0.0  # when a listing first showed the job running
 
     # --- the folder ----------------------------------------------------------------------------------------------
@@ -117,7 +126,7 @@ class Attempt:
 
     async def _write(self, found: Routes) -> None:
         self._routes = found.routes
-        ticket = {**found._asdict(), "token": self._made["enrol"], "site": self._made["site"]}
+        ticket = {**found._asdict(), "token": self._tokens["enrol"], "site": self._tokens["site"]}
         await self._channel.put(f"{self._folder}/{TICKET}", json.dumps(ticket).encode(), 0o600)
 
     # --- the job -------------------------------------------------------------------------------------------------
@@ -171,31 +180,34 @@ class Attempt:
 
     async def come(self) -> str:
         """Wait until the pilot has enrolled; if it does not, find the cause in the job's log."""
-        pause, trying = FIRST_S, 0.0
+        pause = FIRST_S
         while True:
             job, log = await self._listed(), await self._log()
             pilot = await self._pilot()  # last, so that state and log of the job are older than this answer
             if pilot is not None:
                 return f"on {text.plain(pilot['host'], 80)}, {_cores(pilot['cores'])}; it reaches the server"
-            ended, now = job is None or job.state == ENDED, time.monotonic()
-            cause = job_log.cause(log)
-            trying = (trying or now) if cause is not None else 0.0
-            if cause is not None and (cause.sure or ended or now - trying > TRYING_S):
-                raise (Unreached if cause.kind in ("route", "trust") else SiteError)(cause.says, cause.cure)
-            if ended or now - self._began > COME_S:
-                raise _silent(ended, log, job)
+            self._check_log(log, job)
             await asyncio.sleep(pause)
             pause = min(pause * 1.5, LONGEST_S)
 
+    def _check_log(self, log: str, job: Listed | None) -> None:
+        """Raise the cause that the job's log tells, unless the pilot still tries; raise if the pilot takes too long."""
+        ended, now = job is None or job.state == ENDED, time.monotonic()
+        cause = job_log.cause(log)
+        self._trying = (self._trying or now) if cause is not None else 0.0
+        if cause is not None and (cause.sure or ended or now - self._trying > TRYING_S):
+            raise (Unreached if cause.kind in ("route", "trust") else SiteError)(cause.says, cause.cure)
+        if ended or now - self._began > COME_S:
+            raise _silent(ended, log, job)
+
     async def _log(self) -> str:
         """Return the job's log.  Batch systems name it differently, but always with the nonce in it; skip scripts."""
-        answer = await self._channel.say(text.shell(
-            f'for file in {quote(self._folder)}/*{self.nonce}* {self._elsewhere()}; do',
-            '    [ -d "$file" ] && file=$file/log',
-            '    case $file in *.sh|*.sub) continue ;; esac',
-            '    [ -f "$file" ] && tail -c 20000 "$file"',
-            "done", "exit 0"))
-        return answer.out
+        lines = (f'for file in {quote(self._folder)}/*{self.nonce}* {self._elsewhere()}; do',
+                 '    [ -d "$file" ] && file=$file/log',
+                 '    case $file in *.sh|*.sub) continue ;; esac',
+                 '    [ -f "$file" ] && tail -c 20000 "$file"',
+                 "done", "exit 0")
+        return (await self._channel.say(text.shell(*lines))).out
 
     def _elsewhere(self) -> str:
         """Return patterns of further places where some batch systems put a job's log."""
@@ -263,9 +275,9 @@ class Attempt:
 
 
 def _hopeless(job: Listed) -> None:
-    for pattern, says, cure in _NEVER:
+    for pattern, cure in _NEVER:
         if re.search(pattern, job.reason.lower()) and job.state in (QUEUED, HELD):
-            raise SiteRefused(f"the job will never start: {says} ({job.reason})", cure)
+            raise SiteRefused(f"the job will never start: {job.reason}", cure)
     if job.state == HELD:
         raise SiteRefused(f"the batch system holds the job: {job.reason or 'it gives no reason'}",
                           "ask the site's support if the reason does not tell you what to do")

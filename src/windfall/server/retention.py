@@ -23,6 +23,7 @@ from windfall.core.messages.facts import BagRemoved, Fact
 from windfall.data.blobs import Blobs
 from windfall.errors import WindfallError
 from windfall.model.calls import blobs_in
+from windfall.store.journal import Budget
 from windfall.store.retention import DropRemovedBags
 
 log = logging.getLogger("windfall.server")
@@ -31,8 +32,7 @@ START_S = 5.0  # after the start, so that retention does not slow down a short r
 PAUSE_S = 2.0  # after a removal
 LOOK_S = 0.02  # without a step of the core: the server counts as idle
 PATIENCE = 50  # waits for an idle moment before a step runs all the same
-STEP_ROWS = 50  # of the journal, per turn of the loop
-STEP_BYTES = 256 << 10
+STEP = Budget(rows=50, bytes=256 << 10)  # of the journal, per turn of the loop
 DAY_S = 86_400.0
 HOUR_S = 3_600.0
 BLOB_AGE_S = 86_400.0  # uploads of work in progress are younger
@@ -132,7 +132,7 @@ class Retention:
         name, upto = self._next_pass()
         edit, journal = DropRemovedBags(dict.fromkeys(self._writer.state.bags)), self._writer.journal
         await self._quiet()
-        while not self._writer.closed and journal.rewrite(upto, edit, STEP_ROWS, name, STEP_BYTES):
+        while not self._writer.closed and journal.rewrite(upto, edit, STEP, name):
             await self._quiet()
 
     # --- file contents ----------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ class Retention:
         wanted.update(sha for bag in bags for files in bag.checkpoints.values() for _, sha, _, _ in files)
         specs = [bag.spec for bag in bags]
         appended = [more for bag in bags for more in bag.appended]
-        await self._loop.run_in_executor(None, _drop_unwanted, self._blobs, wanted, specs, appended)
+        await self._loop.run_in_executor(None, lambda: _drop_unwanted(self._blobs, wanted, specs, appended))
 
 
 def _parse(name: str) -> tuple[int, int]:

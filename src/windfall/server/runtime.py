@@ -23,7 +23,7 @@ from windfall.server.files.disk_guard import DiskGuard
 from windfall.server.files.quota import Quota
 from windfall.server.grants import Renderings
 from windfall.server.http import auth, listen, tokens
-from windfall.server.http.routes import routes
+from windfall.server.http.routes import Calls, routes
 from windfall.server.http.server import HttpServer
 from windfall.server.local.data_folder import Home, user
 from windfall.server.recovery import recover
@@ -97,7 +97,8 @@ class Runtime:
         self.admin = AdminCalls(w, home.path)
         self.auth = auth.Auth(w.state, w.clock)
         self.tendings = Tendings(w)
-        table = routes(self.bags, self.blobs, self.exchanges, self.live, self.admin, self.tendings)
+        table = routes(Calls(bags=self.bags, blobs=self.blobs, exchanges=self.exchanges, live=self.live,
+                             admin=self.admin, tendings=self.tendings))
         self.http = HttpServer(table, self.auth.check, auth.OriginGuard(names).check, limit)
         self.admin.measure = lambda: metrics.text(self)
         self.admin.inner_door = self.inner_door
@@ -116,7 +117,7 @@ class Runtime:
         known = state.tokens.get(tokens.digest(token))
         if known is None or known.scope != "admin" or known.owner != owner:
             token = tokens.new_token()
-            orders.append(self.issue(token, "admin", owner, "", OWNER_DAYS))
+            orders.append(self.issue(token, "admin", "", OWNER_DAYS))
         if "local" not in state.sites:
             orders.append(events.AddSite(0, "local", owner, "local"))
         if enrol and tokens.digest(enrol) not in state.tokens:
@@ -130,11 +131,13 @@ class Runtime:
             await self.writer.do(self._enrolment(token))
 
     def _enrolment(self, token: str) -> events.IssueToken:
-        return self.issue(token, "enrol", user(), "local", OWNER_DAYS)
+        return self.issue(token, "enrol", "local", OWNER_DAYS)
 
-    def issue(self, token: str, scope: str, owner: str, site: str, days: int) -> events.IssueToken:
-        expires = self.writer.clock.now() + days * auth.DAY
-        return events.IssueToken(0, os.urandom(6).hex(), tokens.digest(token), scope, owner, site, expires)
+    def issue(self, token: str, scope: str, site: str, days: int) -> events.IssueToken:
+        """Return the event that issues a token to the server's own user."""
+        return events.IssueToken(
+            key=0, id=os.urandom(6).hex(), hash=tokens.digest(token), scope=scope, owner=user(), site=site,
+            expires=self.writer.clock.now() + days * auth.DAY)
 
     async def _listen(self, address: str | None, listener: Any, names: tuple[str, ...], mark: dict[str, Any]) -> None:
         self._unix = await listen.unix(self.http, listener) if listener is not None else None

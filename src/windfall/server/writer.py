@@ -51,9 +51,7 @@ def die(message: str) -> None:
 
 
 class Writer:
-    def __init__(
-        self, core: Any, journal: Journal, clock: Clock, die: Die = die, snapshot_tail: int = SNAPSHOT_TAIL
-    ) -> None:
+    def __init__(self, core: Any, journal: Journal, clock: Clock, die: Die = die) -> None:
         self.loop = asyncio.get_running_loop()
         self.core = core
         self.state: State = core.state
@@ -67,7 +65,6 @@ class Writer:
         self.flush_total = 0.0
         self.groups = self.events = 0
         self._die = die
-        self._snapshot_tail = snapshot_tail
         self._inbox: list[events.Event] = []
         self._waiting: dict[int, tuple[Callback, Any]] = {}
         self._next = 1
@@ -137,7 +134,7 @@ class Writer:
         if step.facts:
             self._publish(now, step.facts, self.listeners)
         self._arm(now, step.wake_at)
-        if self.journal.tail_bytes > self._snapshot_tail:
+        if self.journal.tail_bytes > SNAPSHOT_TAIL:
             self.snapshot()
 
     def _step(self, now: int, group: list[events.Event]) -> Any:

@@ -1,6 +1,6 @@
 """Sites: places where pilots can be started.
 
-A *dialect* (`slurm`, `gridengine`, `htcondor`, `pbs`, `lsf`, `bare`) builds commands and parses text, and does nothing
-else.  A *channel* (`here`, `secure`) runs commands, on this machine or over SSH.  Neither decides anything: who starts
-how many pilots where is decided elsewhere, committed, and carried out through these.
+A *dialect* (`slurm`, `gridengine`, `htcondor`, `pbs`, `lsf`, `bare`) builds a batch system's commands and parses its
+output, and does nothing else.  A *channel* (`here`, `ssh`) runs commands, on this machine or over SSH.  Neither
+decides anything: the core decides how many pilots to start where, and a tender carries that out through these two.
 """

@@ -1,19 +1,19 @@
-"""A site as its user wrote it down: one TOML file each, read with file and line for every complaint.
+"""Site files: one TOML file per site; every error names file and line.
 
     [site]        name, dialect, host (user@login.example.org; without it commands run here), port, account, queue (or
                   partition), folder, arrays, room, max-pilots, max-queued, core-hours, grace, python, directives,
-                  setup, reach, server (https://host:port, where pilots find the server), relay (the head node's
-                  address there), max-jobs (of the user, others included), balance (never beyond what the
-                  account has left), start-delay and share (a bag's slots there), disk (of all tasks together), counts
-                  (against allowances)
-    [[shapes]]    cores, memory, walltime, gpus, nodes, whole-node: what a pilot may ask for, the preferred one first
+                  setup, reach, server (https://host:port, the server's address for pilots), relay (the head node's
+                  address for its nodes), max-jobs (of the user, those that are no pilots included), balance (reserve
+                  no more than the account has left), start-delay and share (a bag's slots there), disk (of all tasks
+                  together), counts (against allowances)
+    [[shapes]]    cores, memory, walltime, gpus, nodes, whole-node of a pilot; the preferred shape first
     [variables]   environment of every task there
-    [options]     what only this dialect knows
+    [options]     settings that only this dialect has
     [staged]      files that lie at the site already: name = "path"
 
-A home has one file per site, sites/NAME.toml.  One that cannot be read says nothing about the others.
+A data folder has one file per site, sites/NAME.toml.  An error in one of them does not affect the others.
 
-No secret stands here: keys and codes are the user's, and what lets a pilot in is a file of its own.
+A site file holds no secret: keys and codes stay with the user, and the pilots' token lies in the ticket.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ class Site:
     name: str
     dialect: str
     shapes: tuple[Shape, ...]
-    host: str = ""  # "": this machine
+    host: str = ""  # "": commands run on this machine
     user: str = ""
     port: int = 0
     account: str = ""
     queue: str = ""
-    folder: str = ""  # there; made of the name where none is given
+    folder: str = ""  # at the site; by default windfall/NAME
     arrays: bool = True
-    max_pilots: int = 0  # queued and running; 0: 100, or without a batch system as many as there are cores for
+    max_pilots: int = 0  # queued and running; 0: 100, or without a batch system as many as the cores allow
     max_queued: int = 0
     core_hours: int = 0  # 0: no budget
     grace: int = GRACE
@@ -65,38 +65,39 @@ class Site:
     options: dict[str, str] = field(default_factory=dict)
     staged: dict[str, str] = field(default_factory=dict)
     reach: str = "direct"  # how pilots reach the server
-    server: str = ""  # where they find it; "": where it says it is
-    relay: str = ""  # address of the head node that its nodes know it by; "": all it has
-    room: bool = False  # ask how full it is, for policies that choose sites by that
+    server: str = ""  # the server's address for pilots; "": the address that the server gives
+    relay: str = ""  # address of the head node for its nodes; "": all its addresses
+    room: bool = False  # ask how full the site is, for policies that choose sites by that
     max_jobs: int = 0  # of the user, those that are no pilots included; 0: no limit
-    balance: bool = False  # ask what the account has left, and reserve no more
-    start_delay: int = 0  # seconds after a bag's submission before anything is sent there
+    balance: bool = False  # ask for the account's balance, and reserve no more
+    start_delay: int = 0  # seconds after a bag's submission before pilots start there for it
     share: int = 1000  # most slots there for a bag, in thousandths of its tasks
-    disk: int = 0  # bytes that all tasks there have together; 0: no limit
-    counts: bool | None = None  # against allowances; nothing: for all but its owner
+    disk: int = 0  # bytes of disk for all tasks there together; 0: no limit
+    counts: bool | None = None  # does use count against allowances?  None: for all users but the owner
 
     def __post_init__(self) -> None:
-        if not self.folder:  # one each: two sites may share a home directory
+        if not self.folder:  # sites have different folders, since two may share a home directory
             object.__setattr__(self, "folder", f"windfall/{self.name}")
 
     def job(self, nonce: str, shape: Shape, command: tuple[str, ...], count: int = 1) -> Job:
-        """One submission of `count` pilots."""
-        return Job(nonce, shape, command, count, self.folder, self.account, self.queue, self.directives, self.setup,
-                   (*self.variables.items(), *_told(self.staged)), self.options, self.grace)
-
+        """Return the submission of `count` pilots."""
+        return Job(nonce=nonce, shape=shape, command=command, count=count, folder=self.folder, account=self.account,
+                   queue=self.queue, directives=self.directives, setup=self.setup,
+                   variables=(*self.variables.items(), *_staged_variable(self.staged)), options=self.options,
+                   grace=self.grace)
 
     def errand(self, argv: Sequence[str]) -> tuple[str, ...]:
-        """A command of ours where commands run, in the surroundings of its jobs."""
+        """Return a command for the head node, with the variables and set-up lines of the site's jobs."""
         return surrounded(argv, self.variables.items(), self.setup)
 
 
-def _told(staged: dict[str, str]) -> tuple[tuple[str, str], ...]:
-    """What the pilot is told of files that lie there; tasks do not see it."""
+def _staged_variable(staged: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return the variable that tells a pilot of files at the site; the pilot hides it from tasks."""
     return (("WINDFALL_STAGED", json.dumps(staged)),) if staged else ()
 
 
 def shown(command: Command) -> str:
-    """A command as one would type it, and what it reads."""
+    """Return a command as a person would type it, with its input."""
     line = "$ " + text.words(command.argv)
     return f"{line} <<'…'\n{command.stdin}…\n" if command.stdin else line + "\n"
 
@@ -109,7 +110,7 @@ def load(path: str | Path) -> Site:
 
 
 def every(folder: str | Path) -> Iterator[tuple[str, Site | WindfallError]]:
-    """The sites of a home by name, each as it is, or what is wrong with its file."""
+    """Yield the sites of a folder by name: each site, or the error in its file."""
     for path in sorted(Path(folder).glob("*.toml")):
         try:
             yield path.stem, named(path)
@@ -118,10 +119,11 @@ def every(folder: str | Path) -> Iterator[tuple[str, Site | WindfallError]]:
 
 
 def named(path: Path) -> Site:
-    """A site of a home: its file is called as it is."""
+    """Return the site of a file; refuse one whose name differs from the site's."""
     site = load(path)
     if site.name != path.stem:
-        raise BadInput(f"the file of site {site.name} is called {path.name}", f"call it {site.name}.toml", str(path))
+        raise BadInput(f"the file of site {site.name} is called {path.name}", f"rename it to {site.name}.toml",
+                       str(path))
     return site
 
 
@@ -143,27 +145,29 @@ def _number(value: object, key: str) -> int:
 
 
 def _walltime(value: object, key: str) -> tuple[int, int]:
-    """`"30min..24h"` → the least, and the most; of one alone the least is 0."""
+    """Parse `"30min..24h"` into the least and the most; for a single duration, the least is 0."""
     least, dots, most = value.partition("..") if isinstance(value, str) else ("", "", "")
     if not dots:
         return 0, _duration(value, key)
     found = _duration(least, key), _duration(most, key)
     if found[0] > found[1]:
-        raise BadInput(f"{key}: {text.plain(value, 60)!r} ends before it begins", 'as in "30min..24h"')
+        raise BadInput(f"{key}: in {text.plain(value, 60)!r} the first duration is the longer one",
+                       'write it as in "30min..24h"')
     return found
 
 
 def _share(value: object, key: str) -> int:
-    """Thousandths."""
+    """Parse a share into thousandths."""
     number = value if isinstance(value, int | float) and not isinstance(value, bool) else 0
     if not 0.001 <= number <= 1:
-        raise BadInput(f"{key}: {text.plain(value, 60)} is no share", "more than 0, at most 1: share = 0.7")
+        raise BadInput(f"{key}: {text.plain(value, 60)} is not a share",
+                       "write a number above 0 and at most 1: share = 0.7")
     return round(number * 1000)
 
 
 def _host(value: object, key: str) -> str:
     if not _HOST.fullmatch(words.string(value, key)):
-        raise BadInput(f"{key}: {text.plain(value, 60)!r} is not a host", 'as in "me@login.example.org"')
+        raise BadInput(f"{key}: {text.plain(value, 60)!r} is not a host", 'write it as in "me@login.example.org"')
     return words.string(value, key)
 
 
@@ -179,14 +183,14 @@ def _lines(value: object, key: str) -> tuple[str, ...]:
 def _address(value: object, key: str) -> str:
     if not _ADDRESS.fullmatch(words.string(value, key)):
         raise BadInput(f"{key}: {text.plain(value, 60)!r} is not an address",
-                       'the one by which nodes know the head node, as in "10.1.0.1"')
+                       'write the head node\'s address for its nodes, as in "10.1.0.1"')
     return words.string(value, key)
 
 
 def _server(value: object, key: str) -> str:
     if not _SERVER.fullmatch(words.string(value, key)):
-        raise BadInput(f"{key}: {text.plain(value, 60)!r} is not where a server could be",
-                       'as in "https://laptop.example.org:7430"')
+        raise BadInput(f"{key}: {text.plain(value, 60)!r} is not a server's address",
+                       'write it as in "https://laptop.example.org:7430"')
     return words.string(value, key)
 
 
@@ -219,8 +223,8 @@ class _Reader:
         with self.place.at("site"):
             for needed in ("name", "dialect"):
                 if needed not in given:
-                    raise BadInput(f"[site] lacks '{needed}'", "one of " + ", ".join(DIALECTS)
-                                   if needed == "dialect" else "any short name")
+                    raise BadInput(f"[site] lacks '{needed}'", "choose one of " + ", ".join(DIALECTS)
+                                   if needed == "dialect" else "choose any short name")
         shapes = self._shapes(data.get("shapes", []))
         tables = {name: self._texts(data, name) for name in ("variables", "options", "staged")}
         site = self._made(given, shapes, tables)
@@ -230,7 +234,7 @@ class _Reader:
     def _made(self, given: dict[str, Any], shapes: tuple[Shape, ...], tables: dict[str, dict[str, str]]) -> Site:
         if "queue" in given and "partition" in given:
             with self.place.at("site", "partition"):
-                raise BadInput("queue and partition are two words for one thing", "leave one of them out")
+                raise BadInput("queue and partition mean the same, and both are given", "remove one of them")
         if "partition" in given:
             given["queue"] = given.pop("partition")
         found = _HOST.fullmatch(given.pop("host", "")) if "host" in given else None
@@ -241,48 +245,49 @@ class _Reader:
     def _shapes(self, value: object) -> tuple[Shape, ...]:
         with self.place.at("shapes"):
             if not isinstance(value, list) or not value or not all(isinstance(each, dict) for each in value):
-                raise BadInput("a site needs at least one [[shapes]]", 'as in [[shapes]], walltime = "4h", cores = 4')
+                raise BadInput("a site needs at least one [[shapes]]",
+                               'write it as in [[shapes]], walltime = "4h", cores = 4')
         return tuple(self._shape(table, number) for number, table in enumerate(value))
 
     def _shape(self, table: dict[str, Any], number: int) -> Shape:
         given = self._read(table, _SHAPE, ("shapes", number))
         with self.place.at("shapes", number):
             if "walltime" not in given:
-                raise BadInput("a shape needs a walltime", 'as in walltime = "4h"')
+                raise BadInput("a shape needs a walltime", 'write it as in walltime = "4h"')
         least, walltime = given.pop("walltime")
         return Shape(walltime, whole=given.pop("whole-node", False), least=least, **given)
 
     def _check(self, site: Site) -> None:
         with self.place.at("site", "name"):
             if not _NAME.fullmatch(site.name):
-                raise BadInput(f"name: {text.plain(site.name, 60)!r} is no name for a site",
-                               "letters, digits and _.-, a letter first")
+                raise BadInput(f"name: {text.plain(site.name, 60)!r} cannot be the name of a site",
+                               "use letters, digits and _.-, and begin with a letter")
             if site.name == "local":
-                raise BadInput("the name 'local' is taken: so is the pilot called that runs beside the server",
-                               "any other name")
+                raise BadInput("the name 'local' is reserved for the pilot that runs beside the server",
+                               "choose another name")
         with self.place.at("site", "host"):
             if site.dialect == "ssh" and not site.host:
-                raise BadInput("a site of dialect ssh needs a host", 'as in host = "me@workstation"')
+                raise BadInput("a site of dialect ssh needs a host", 'write it as in host = "me@workstation"')
             if site.dialect == "local" and site.host:
-                raise BadInput("a local site has no host", 'leave it out, or say dialect = "ssh"')
+                raise BadInput("a site of dialect local has no host", 'remove it, or write dialect = "ssh"')
         with self.place.at("site", "balance"):
             if site.balance and dialect(site.dialect).balance("me", site.account) is None:
-                raise BadInput(f"balance: nobody can tell what an account has left with {site.dialect}",
-                               "say core-hours = … instead")
+                raise BadInput(f"balance: Windfall cannot ask {site.dialect} for an account's balance",
+                               "write core-hours = … instead")
         with self.place.at("site", "max-pilots"):
             if site.max_pilots > MAX_PILOTS:
-                raise BadInput(f"max-pilots: at most {MAX_PILOTS}")
+                raise BadInput(f"max-pilots = {site.max_pilots} is more than {MAX_PILOTS}")
         for number, shape in enumerate(site.shapes):
             self._check_shape(site, shape, number)
 
     def _check_shape(self, site: Site, shape: Shape, number: int) -> None:
-        """What a dialect cannot say is found now, not when the first pilot is wanted."""
+        """Refuse a shape that the dialect cannot submit now, not when the first pilot is wanted."""
         with self.place.at("site"):
             job = check_job(site.job("example-1", Shape(60), ("true",)))
         with self.place.at("shapes", number):
             if (shape.least or shape.walltime) <= site.grace:
-                raise BadInput("a walltime must be longer than the grace at its end",
-                               f'grace = "{units.exact_duration(site.grace * 1000)}" is in [site]')
+                raise BadInput("the walltime must be longer than the grace at its end",
+                               f'[site] has grace = "{units.exact_duration(site.grace * 1000)}"')
             dialect(site.dialect).submit(site.job(job.nonce, shape, job.command))
 
     # --- tables ------------------------------------------------------------------------------------------------
@@ -298,7 +303,7 @@ class _Reader:
         for key in table:
             if key not in known:
                 with self.place.at(*path, key):
-                    raise BadInput(f"no key is called '{text.plain(key, 60)}' here", nearest(key, known))
+                    raise BadInput(f"there is no key '{text.plain(key, 60)}' here", nearest(key, known))
 
     def _read(self, table: dict[str, Any], known: dict[str, Read], path: tuple[str | int, ...]) -> dict[str, Any]:
         self._known(table, known, path)
@@ -309,7 +314,7 @@ class _Reader:
         return given
 
     def _texts(self, data: dict[str, Any], name: str) -> dict[str, str]:
-        """Texts; numbers are taken for what they look like."""
+        """Return a table of texts; numbers become texts."""
         given = {}
         for key, value in self._table(data, name).items():
             with self.place.at(name, key):

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from windfall.errors import FlushFailed, StoreCorrupt, StoreError, StoreLocked, StoreTooNew
 from windfall.store import schema
@@ -41,6 +42,13 @@ _REWRITE = "rewrite"  # name of retention's bookmark in `meta`
 
 
 SeqAndTime = tuple[int, int]  # number and time of a row
+
+
+class Budget(NamedTuple):
+    """The most that one step of retention edits."""
+
+    rows: int
+    bytes: int = 1 << 40
 
 
 @dataclass(frozen=True)
@@ -177,17 +185,14 @@ class Journal:
 
     # --- retention --------------------------------------------------------------------------------------------
 
-    def rewrite(
-        self, upto: int, edit: Callable[[bytes], bytes | None], budget_rows: int, name: str = "",
-        budget_bytes: int = 1 << 40,
-    ) -> int:
+    def rewrite(self, upto: int, edit: Callable[[bytes], bytes | None], budget: Budget, name: str = "") -> int:
         """Take one bounded step of retention: change rows up to `upto` and the snapshot; delete those edited to None.
 
         Return the number of rows edited; 0 ends the pass.  A pass resumes where it stopped, also after a restart;
         another `name` begins a new pass.  A row larger than the budget is a step by itself.
         """
         reached = self._bookmark(name)
-        rows = self._fetch_within(reached, min(upto, self._snapshot[0]), budget_rows, budget_bytes)
+        rows = self._fetch_within(reached, min(upto, self._snapshot[0]), budget)
         if not rows:
             self._set_bookmark(name, 0)
             return 0
@@ -238,11 +243,11 @@ class Journal:
                 "SELECT seq, at, crc, body FROM journal WHERE seq > ? ORDER BY seq LIMIT ?", (after, count)
             ).fetchall()
 
-    def _fetch_within(self, after: int, upto: int, count: int, size: int) -> list[tuple[int, int, int, bytes]]:
+    def _fetch_within(self, after: int, upto: int, budget: Budget) -> list[tuple[int, int, int, bytes]]:
         query = "SELECT seq, at, crc, body FROM journal WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?"
         rows: list[tuple[int, int, int, bytes]] = []
         with self._mutex, _reading(self.path):
-            cursor = self._connection.execute(query, (after, upto, count))
+            cursor, size = self._connection.execute(query, (after, upto, budget.rows)), budget.bytes
             for row in cursor:
                 rows.append(row)
                 size -= len(row[3])

@@ -66,7 +66,8 @@ class AdminCalls:
             expires = min(expires, who.expires)  # a token cannot make one that outlives it
         site = wanted.site if wanted.scope == "enrol" else ""
         await self._writer.do(events.IssueToken(
-            0, name, tokens.digest(token), wanted.scope, owner, site, expires, who.owner))
+            key=0, id=name, hash=tokens.digest(token), scope=wanted.scope, owner=owner, site=site, expires=expires,
+            by=who.owner))
         return reply_json(schema.TokenMade(name, token, expires), 201)
 
     def _check_site(self, name: str, owner: str) -> None:
@@ -137,8 +138,7 @@ class AdminCalls:
         if wanted.shared and request.who.scope != "admin":
             # The owner of a shared site gets the tasks, files and results of all users who share it.
             raise Forbidden("only an admin may share a site", "ask the admin of this server")
-        await self._writer.do(site_event(
-            self._state, wanted.name, request.who.owner, wanted.kind, wanted.shared, wanted.limits))
+        await self._writer.do(site_event(self._state, request.who.owner, wanted))
         return reply_json(queries.site_view(self._state, self._state.sites[wanted.name]), 201)
 
     async def site(self, request: Request) -> Response:
@@ -151,7 +151,7 @@ class AdminCalls:
 
     async def drain_site(self, request: Request) -> Response:
         now, owner = _decode_draining(request.body).now, request.who.owner
-        await self._writer.do(events.DrainSite(0, request.args[0], owner, True, now, owner))
+        await self._writer.do(events.DrainSite(0, request.args[0], owner, True, now=now, by=owner))
         return await self.site(request)
 
     async def undrain_site(self, request: Request) -> Response:
@@ -201,8 +201,9 @@ class AdminCalls:
         expires = self._writer.clock.now() + auth.DAY
         expires = min(expires, request.who.expires or expires)
         for scope, token in made.items():
-            await self._writer.do(events.IssueToken(0, os.urandom(6).hex(), tokens.digest(token), scope, owner,
-                                                    name if scope == "enrol" else "", expires, request.who.owner))
+            await self._writer.do(events.IssueToken(
+                key=0, id=os.urandom(6).hex(), hash=tokens.digest(token), scope=scope, owner=owner,
+                site=name if scope == "enrol" else "", expires=expires, by=request.who.owner))
         inner = self.inner_door() if request.connection.local else ("", "")
         return reply_json(schema.TrialMade(name, made["user"], made["enrol"], expires, *inner), 201)
 

@@ -242,7 +242,8 @@ class BagCalls:
         bag = self._own(request) if request.args else None
         most, after = min(max(1, request.number("limit", HOSTS_PAGE)), HOSTS_PAGE), request.number("after", -1)
         most = most if bag is None else min(most, looked_at(bag))
-        found = host_views.hosts(self._state, self._writer.clock.now(), request.who.owner, bag, after, most)
+        found = host_views.hosts(
+            self._state, self._writer.clock.now(), request.who.owner, bag, after=after, most=most)
         return reply_json(schema.HostViews(found, found[-1]["pilot"] if len(found) >= most else None))
 
     async def pause(self, request: Request) -> Response:
@@ -367,9 +368,9 @@ class BagCalls:
         attempts = await self._projector.ask(lambda views: views.attempts(bag.number, task))
         now = self._writer.clock.now()
         view = schema.TaskView(
-            task, renderer.target.name, renderer.params(index), renderer.command(index), queries.task_state(bag, task),
-            [rows.from_view(rendering, row) for row in attempts],
-            [schema.InPlay(**each) for each in queries.in_play(self._state, now, bag.number, task)])
+            task=task, target=renderer.target.name, params=renderer.params(index), command=renderer.command(index),
+            state=queries.task_state(bag, task), attempts=[rows.from_view(rendering, row) for row in attempts],
+            in_play=[schema.InPlay(**each) for each in queries.in_play(self._state, now, bag.number, task)])
         return reply_json(view)
 
     async def task_spec(self, request: Request) -> Response:
@@ -403,8 +404,8 @@ class BagCalls:
             elif bag.tasks.state[task] >= FIRST_FINAL or bag.number not in self._state.bags:
                 break
             await asyncio.sleep(LOOK_S)
-        if ended_task(bag, task):
-            await self._send_rest(out, bag.number, task, stream, sent)
+        if ended_task(bag, task) and not (out.closed or self._live.stopped):
+            await out.write(await self._rest(bag, task, stream, sent))
         out.end()
 
     async def _pump(self, request: Request, out: Stream, found: tuple[int, int], stream: str) -> int:
@@ -416,19 +417,16 @@ class BagCalls:
         finally:
             self._live.close(attempt, stream)
 
-    async def _send_rest(self, out: Stream, bag: int, task: int, stream: str, sent: int) -> None:
-        """Send the output that came too late for the live stream from the task's result, unless the pilot cut out its
-        middle."""
-        if out.closed or self._live.stopped:
-            return
+    async def _rest(self, bag: BagState, task: int, stream: str, sent: int) -> bytes:
+        """Return the output that came too late for the live stream, from the task's result.  If the pilot cut out its
+        middle, return it only to a client that has received nothing."""
         try:
-            kept, size = await self._projector.ask(lambda views: views.logs(bag, task, None, stream))
+            kept, size = await self._projector.ask(lambda views: views.logs(bag.number, task, None, stream))
         except NotFound:
-            return
-        if size <= len(kept) and sent < len(kept):
-            await out.write(kept[sent:])
-        elif not sent:
-            await out.write(kept)
+            return b""
+        if size <= len(kept):
+            return bytes(kept[sent:])
+        return b"" if sent else bytes(kept)
 
 
 def ended_task(bag: BagState, task: int) -> bool:
@@ -487,8 +485,8 @@ def _read_extension(
     check.validate_source(structs.replace(target, families=families), message.source)
     source = _pack((index, message.source, message.files))
     event = events.Append(
-        0, bag.owner, bag.number, index, source_count(message.source), message.key or key, source, extends=True,
-        seen=message.seen)
+        key=0, owner=bag.owner, bag=bag.number, target=index, count=source_count(message.source),
+        idempotency=message.key or key, source=source, extends=True, seen=message.seen)
     inputs = {sha: name for files in message.files for name, (sha, _, _) in files.items()}
     return event, {**inputs, **_arguments_of(target, message.source)}
 
@@ -513,7 +511,8 @@ def _read_append(
     index = _target_named(spec, message.target)
     check.validate_source(spec.targets[index], message.source)
     source = _pack((index, message.source))
-    event = events.Append(0, bag.owner, bag.number, index, source_count(message.source), key, source)
+    event = events.Append(key=0, owner=bag.owner, bag=bag.number, target=index, count=source_count(message.source),
+                          idempotency=key, source=source)
     return event, _arguments_of(spec.targets[index], message.source)
 
 
@@ -532,7 +531,8 @@ def _read_part(
     sources = [_pack((place, piece.source, [], *(() if at else along)))
                for at, ((place, _), piece) in enumerate(zip(pieces, part.pieces, strict=True))]
     edges = own if part.flows is None else edges_of(part.edges, part.flows)
-    event = events.AppendPart(0, bag.number, part.first, pieces, key, sources, edges)
+    event = events.AppendPart(
+        key=0, bag=bag.number, first=part.first, pieces=pieces, idempotency=key, sources=sources, edges=edges)
     inputs = {blob: "of a flow" for blob, _, _ in part.flows.blobs} if part.flows else {}
     for (place, _), piece in zip(pieces, part.pieces, strict=True):
         inputs.update(_arguments_of(targets[place], piece.source))

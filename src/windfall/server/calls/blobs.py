@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from windfall.core.messages.events import Report
 from windfall.core.state.world import BagState, State
@@ -32,6 +32,16 @@ PIECE = 1 << 20
 MAX_SAVED_NAMES = 256 << 10  # characters of the names of a task's checkpoint files
 _RANGE = re.compile(r"bytes=(\d{0,15})-(\d{0,15})")
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,15})-(\d{1,15})/(\d{1,15})")
+
+
+class Upload(NamedTuple):
+    """A piece of a blob that a client sends: bytes `first` to `last` of `total`."""
+
+    owner: str
+    sha: str
+    first: int
+    last: int
+    total: int
 
 
 class BlobCalls:
@@ -93,25 +103,11 @@ class BlobCalls:
         task, rendering = attempts.task[row] & 0xFFFFFFFF, self._renderings.of(bag)
         outputs = evidence.keep_named(report, rendering, bag, task)
         sent, may_read = self.sent.by(report.a), rendering.may_read
-
-        def strange(sha: str) -> bool:
-            return sha not in sent and not may_read(task, sha)
-
-        files, saved = ([file for file in named if strange(file[1])] for named in (report.files, report.saved))
-        if files:
-            report.files = [file for file in report.files if file not in files]
-            if report.o == "succeeded":
-                report.o, report.why = "failed", "output"
-        if saved:
-            report.saved = [file for file in report.saved if file not in saved]
-        paths = [file[0] for file in files + saved]
+        dropped = _drop_strange(report, lambda sha: sha not in sent and not may_read(task, sha))
         if report.saved:
             self._wanted_of(report, bag, task)
-        if report.scratch is not None and strange(report.scratch[0]):
-            report.scratch = None
-            paths.append("its directory")
-        if paths:
-            report.note = "; ".join(filter(None, [report.note, _not_sent(paths)]))
+        if dropped:
+            evidence.add_note(report, _not_sent(dropped))
         evidence.demand_all(report, outputs)
 
     def _wanted_of(self, report: Report, bag: BagState, task: int) -> None:
@@ -120,7 +116,7 @@ class BlobCalls:
         report.saved = self._renderings.of(bag).named_saved(task, report.saved)
         if sum(len(file[0]) for file in report.saved) > MAX_SAVED_NAMES:
             report.saved = []  # a task cannot resume from half a checkpoint
-            report.note = "; ".join(filter(None, [report.note, "the names of its checkpoint files are too long"]))
+            evidence.add_note(report, "the names of its checkpoint files are too long")
 
     def _task_of_attempt(self, request: Request) -> tuple[Any, int]:
         number = attempt_number(request.header(b"x-attempt"))
@@ -170,25 +166,24 @@ class BlobCalls:
     async def put(self, request: Request) -> Response:
         sha = request.args[0]
         owner = self._owner(request, sha, writing=True)
-        if request.who.scope == "pilot":
+        pilot = request.who.scope == "pilot"
+        if pilot:
             self._disk.admit_results()
-            first, last, total = _announced(request)
         else:
             self._disk.admit()
-            first, last, total = _announced(request)
-        pilot = request.who.scope == "pilot"
+        upload = Upload(owner, sha, *_announced(request))
         if pilot or self.quota is None:
-            return await self._put(request, owner, sha, first, last, total)
-        async with self.quota.receiving(owner, sha, total):
-            return await self._put(request, owner, sha, first, last, total)
+            return await self._put(request, upload)
+        async with self.quota.receiving(owner, sha, upload.total):
+            return await self._put(request, upload)
 
-    async def _put(self, request: Request, owner: str, sha: str, first: int, last: int, total: int) -> Response:
-        pilot = request.who.scope == "pilot"
+    async def _put(self, request: Request, upload: Upload) -> Response:
+        pilot, (owner, sha, _, last, total) = request.who.scope == "pilot", upload
         try:
             if pilot and await self._run(self._has, owner, sha):
-                complete = await self._compare(request, owner, sha, first, total)
+                complete = await self._compare(request, upload)
             else:
-                complete = await self._receive(request, owner, sha, first, total)
+                complete = await self._receive(request, upload)
         except Conflict as error:
             return _error(error, await self._received(request, owner, sha))
         if complete and pilot:
@@ -214,10 +209,10 @@ class BlobCalls:
         if (ended := self.sent.ended()) is not None:
             await self._run(self.sent.forget, ended)
 
-    async def _compare(self, request: Request, owner: str, sha: str, at: int, total: int) -> bool:
+    async def _compare(self, request: Request, upload: Upload) -> bool:
         """Compare an upload with the blob that the server has already: a pilot must have the contents, not only the
         hash, before its report may name the blob."""
-        attempt = _attempt(request)
+        attempt, (owner, sha, at, _, total) = _attempt(request), upload
         there = at == self.sent.compared(attempt, sha)
         file = await self._run(self.store().open, owner, sha)
         try:
@@ -235,30 +230,49 @@ class BlobCalls:
             raise BadInput("the contents do not match the blob's hash", "send the file that the hash belongs to")
         return at == total
 
-    async def _receive(self, request: Request, owner: str, sha: str, at: int, total: int) -> bool:
+    async def _receive(self, request: Request, upload: Upload) -> bool:
         """Receive an upload in pieces of a megabyte; if the connection breaks, keep the bytes that arrived."""
-        gathered, complete = bytearray(), False
+        gathered, complete, at = bytearray(), False, upload.first
         try:
             async for piece in request.pieces():
                 gathered += piece
                 if len(gathered) >= PIECE:
                     self._disk.admit_results()
-                    complete = await self._run(self.store().append, owner, sha, at, total, [bytes(gathered)])
+                    complete = await self._run(self._append, upload, at, bytes(gathered))
                     at += len(gathered)
                     gathered.clear()
         except Disconnected:
             if gathered:
-                await self._run(self.store().append, owner, sha, at, total, [bytes(gathered)])
+                await self._run(self._append, upload, at, bytes(gathered))
             raise
         if gathered or not complete:
-            complete = await self._run(self.store().append, owner, sha, at, total, [bytes(gathered)])
+            complete = await self._run(self._append, upload, at, bytes(gathered))
         return complete
+
+    def _append(self, upload: Upload, at: int, piece: bytes) -> bool:
+        return self.store().append(upload.owner, upload.sha, at, upload.total, [piece])
 
 
 def _attempt(request: Request) -> int:
     """Return the attempt that a pilot's request names; -1 if it names none."""
     number = attempt_number(request.header(b"x-attempt"))
     return -1 if number is None else number
+
+
+def _drop_strange(report: Report, strange: Callable[[str], bool]) -> list[str]:
+    """Drop the files whose blobs are strange to the attempt; return their paths, and fail a success without them."""
+    files, saved = ([file for file in named if strange(file[1])] for named in (report.files, report.saved))
+    if files:
+        report.files = [file for file in report.files if file not in files]
+        if report.o == "succeeded":
+            report.o, report.why = "failed", "output"
+    if saved:
+        report.saved = [file for file in report.saved if file not in saved]
+    paths = [file[0] for file in files + saved]
+    if report.scratch is not None and strange(report.scratch[0]):
+        report.scratch = None
+        paths.append("its directory")
+    return paths
 
 
 def _not_sent(paths: list[str]) -> str:

@@ -60,17 +60,16 @@ class ExchangeCalls:
             if report.files or report.saved or report.scratch:
                 self._vouch(report)
         event = events.Exchange(
-            0, pilot, m.epoch, m.seq, m.ack, m.want, m.wait, m.left, m.started,
-            m.reports, m.held, m.bye)  # type: ignore[arg-type]
+            key=0, pilot=pilot, epoch=m.epoch, seq=m.seq, ack=m.ack, want=m.want, wait=m.wait, left=m.left,
+            started=m.started, reports=m.reports, held=m.held, bye=m.bye)  # type: ignore[arg-type]
         self._waiting.put(event, request, (pilot, m.epoch, m.seq))
 
     def render(self, effect: effects.ExchangeReply) -> bytes:
         grants = self._renderings.grants(effect.grants) if effect.grants else []
         return _encode(schema.ExchangeResponse(
-            VERSION, effect.epoch, effect.seq, effect.lease, grants,
-            effect.cancel, effect.recall, self._live.watched(effect.pilot), effect.census, effect.stop,
-            0 if len(grants) == len(effect.grants) else LEFT_OUT, effect.spread,
-        ))
+            v=VERSION, epoch=effect.epoch, seq=effect.seq, lease=effect.lease, grants=grants, cancel=effect.cancel,
+            recall=effect.recall, stream=self._live.watched(effect.pilot), census=effect.census, stop=effect.stop,
+            again=0 if len(grants) == len(effect.grants) else LEFT_OUT, spread=effect.spread))
 
     def _gone(self, key: int, about: tuple[int, int, int]) -> None:
         """Tell the core that a pilot closed the connection of its parked poll."""
@@ -108,8 +107,8 @@ class ExchangeCalls:
         token = tokens.new_token()
         effect = await self._writer.do(_enrol_event(message, tokens.digest(token)))
         return reply_json(schema.Enrolled(
-            version, effect.pilot, effect.epoch, token, effect.lease, effect.idle, effect.spread,
-            effect.park))
+            v=version, pilot=effect.pilot, epoch=effect.epoch, token=token, lease=effect.lease, idle=effect.idle,
+            spread=effect.spread, park=effect.park))
 
 
 def _read(body: bytes | bytearray) -> schema.Exchange:
@@ -130,9 +129,9 @@ def _read_enrol(body: bytes | bytearray) -> schema.Enrol:
 def _enrol_event(message: schema.Enrol, token: bytes) -> events.Enrol:
     host, shape = message.host, message.shape
     return events.Enrol(
-        0, message.site, message.nonce, host.id, host.name, shape.cores, shape.memory, shape.gpus, shape.disk,
-        shape.left, token, f"{host.platform} python {host.python}".strip(), shape.nodes,
-    )
+        key=0, site=message.site, nonce=message.nonce, host=host.id, host_name=host.name, cores=shape.cores,
+        memory=shape.memory, gpus=shape.gpus, disk=shape.disk, left=shape.left, token=token,
+        detail=f"{host.platform} python {host.python}".strip(), nodes=shape.nodes)
 
 
 def _mismatch(version: int) -> VersionMismatch:

@@ -16,6 +16,7 @@ from windfall.core.state.world import State
 from windfall.errors import BadInput, NotFound, Unavailable
 from windfall.provision.server_link import Door, TendReply, TendRequest
 from windfall.server.http import tokens
+from windfall.server.http.schema import NewSite
 from windfall.server.http.server import Request
 from windfall.server.http.waiting import WaitingRequests
 from windfall.server.local.data_folder import user
@@ -91,11 +92,11 @@ class Inside:
         return _reply(await self._writer.do(_report(checked(request))))
 
     async def add_site(self, name: str, kind: str, limits: Limits) -> None:
-        await self._writer.do(site_event(self._writer.state, name, user(), kind, None, limits))
+        await self._writer.do(site_event(self._writer.state, user(), NewSite(name, kind, limits=limits)))
 
     async def enrolment(self, site: str, days: int) -> tuple[str, str]:
         token = tokens.new_token()
-        event: events.IssueToken = self._runtime.issue(token, "enrol", user(), site, days)
+        event: events.IssueToken = self._runtime.issue(token, "enrol", site, days)
         await self._writer.do(event)
         return event.id, token
 
@@ -114,10 +115,10 @@ class Inside:
         return body
 
 
-def site_event(state: State, name: str, owner: str, kind: str, shared: list[str] | None, limits: Limits | None
-               ) -> events.AddSite:
+def site_event(state: State, owner: str, wanted: NewSite) -> events.AddSite:
     """Return the event that adds or changes a site; settings left out stay as they were."""
-    known = state.sites.get(name)
-    mine = known is not None and known.owner == owner
-    return events.AddSite(0, name, owner, kind, (known.shared if mine else []) if shared is None else shared, limits,
-                          known.shared_disk if mine else False)
+    known = state.sites.get(wanted.name)
+    mine = known if known is not None and known.owner == owner else None
+    shared = (mine.shared if mine else []) if wanted.shared is None else wanted.shared
+    return events.AddSite(key=0, name=wanted.name, owner=owner, kind=wanted.kind, shared=shared, limits=wanted.limits,
+                          disk=mine.shared_disk if mine else False)

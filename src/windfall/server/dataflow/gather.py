@@ -128,8 +128,8 @@ class Gatherer:
                 await self._deliver(bag, target)
                 return
             except Exception as error:  # the target's tasks wait for nothing else
-                log.error("the files for target %d of bag %d could not be gathered, next try in %d s: %s: %s",
-                          target, number, wait, type(error).__name__, error)
+                log.error("the files for target %d of bag %d could not be gathered, next try in %d s: %r",
+                          target, number, wait, error)
             await asyncio.sleep(wait)
             wait = min(2 * wait, AGAIN_MOST_S)
 

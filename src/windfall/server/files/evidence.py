@@ -33,4 +33,8 @@ def demand_all(report: Report, outputs: list[str]) -> None:
     absent = next((path for path in outputs if path not in there), None)
     if report.o == "succeeded" and absent is not None:
         report.o, report.why, report.files = "failed", "output", []
-        report.note = "; ".join(filter(None, [report.note, f"the output {absent[:200]} never arrived"]))
+        add_note(report, f"the output {absent[:200]} never arrived")
+
+
+def add_note(report: Report, note: str) -> None:
+    report.note = f"{report.note}; {note}" if report.note else note

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from windfall.data.blobs import MAX_BLOB
 from windfall.model.spec import Bag, Part
 from windfall.provision.server_link import TendReply, TendRequest
@@ -20,9 +22,20 @@ OCTETS = "application/octet-stream"
 LINES = "application/x-ndjson"
 
 
-def routes(bags: BagCalls, blobs: BlobCalls, exchanges: ExchangeCalls, live: LiveOutput, admin: AdminCalls,
-           tendings: Tendings) -> list[Route]:
-    return [*_users(bags), *_pilots(exchanges, live, admin), *_blobs(blobs), *_operation(admin), _tending(tendings)]
+class Calls(NamedTuple):
+    """The handlers of all API calls."""
+
+    bags: BagCalls
+    blobs: BlobCalls
+    exchanges: ExchangeCalls
+    live: LiveOutput
+    admin: AdminCalls
+    tendings: Tendings
+
+
+def routes(calls: Calls) -> list[Route]:
+    return [*_users(calls.bags), *_pilots(calls.exchanges, calls.live, calls.admin), *_blobs(calls.blobs),
+            *_operation(calls.admin), _tending(calls.tendings)]
 
 
 def _tending(t: Tendings) -> Route:

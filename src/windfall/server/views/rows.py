@@ -119,11 +119,11 @@ class RowMaker:
             target, params = self._rendering.params(task)
             attempt, wall = fact.attempts[i], fact.walls[i]
             yield ResultRow(
-                task, target, params, TASK_STATES[SUCCEEDED], generation[task], attempt, OUTCOMES[O_SUCCEEDED], "",
-                d.exit, d.signal, site, host, fact.granted[i], commit.started.get(attempt, fact.at - wall), fact.at,
-                wall, fact.cpus[i], fact.rss[i], d.out_size, d.err_size, d.files, d.value, d.note, d.values, d.saved,
-                d.scratch,
-            )
+                task=task, target=target, params=params, state=TASK_STATES[SUCCEEDED], generation=generation[task],
+                attempt=attempt, outcome=OUTCOMES[O_SUCCEEDED], why="", exit=d.exit, signal=d.signal, site=site,
+                host=host, granted=fact.granted[i], started=commit.started.get(attempt, fact.at - wall),
+                ended=fact.at, wall=wall, cpu=fact.cpus[i], rss=fact.rss[i], out_size=d.out_size, err_size=d.err_size,
+                files=d.files, value=d.value, note=d.note, values=d.values, saved=d.saved, scratch=d.scratch)
 
     def _ended(self, commit: RecordedCommit, fact: f.Ended, e: f.End) -> ResultRow:
         site, host = self._place(fact.pilot)
@@ -131,11 +131,12 @@ class RowMaker:
         silent = d == _PLAIN and e.outcome != O_SUCCEEDED  # no pilot reported the attempt's end
         target, params = self._rendering.params(e.task)
         return ResultRow(
-            e.task, target, params, TASK_STATES[e.verdict], e.generation, e.attempt, OUTCOMES[e.outcome], e.why,
-            None if silent else exit_of(d.exit, d.signal, e.why), None if silent else d.signal, site, host, e.granted,
-            commit.started.get(e.attempt, fact.at - e.wall), fact.at, e.wall, e.cpu, e.rss, d.out_size, d.err_size,
-            d.files, d.value, d.note, d.values, d.saved, d.scratch,
-        )
+            task=e.task, target=target, params=params, state=TASK_STATES[e.verdict], generation=e.generation,
+            attempt=e.attempt, outcome=OUTCOMES[e.outcome], why=e.why, exit=None if silent else exit_of(d.exit,
+            d.signal, e.why), signal=None if silent else d.signal, site=site, host=host, granted=e.granted,
+            started=commit.started.get(e.attempt, fact.at - e.wall), ended=fact.at, wall=e.wall, cpu=e.cpu, rss=e.rss,
+            out_size=d.out_size, err_size=d.err_size, files=d.files, value=d.value, note=d.note, values=d.values,
+            saved=d.saved, scratch=d.scratch)
 
     def _cancelled(self, commit: RecordedCommit, fact: f.TasksCancelled) -> Iterator[ResultRow]:
         for first, count in fact.runs:
@@ -144,10 +145,10 @@ class RowMaker:
                 target, params = self._rendering.params(task)
                 generation = 0 if generations is None else int(generations[task - first])
                 yield ResultRow(
-                    task, target, params, TASK_STATES[CANCELLED], generation,
-                    None, "", fact.why, None, None, "", "", None, None, fact.at, 0, 0, 0, 0, 0, [], "", fact.note,
-                    {}, [], None,
-                )
+                    task=task, target=target, params=params, state=TASK_STATES[CANCELLED], generation=generation,
+                    attempt=None, outcome="", why=fact.why, exit=None, signal=None, site="", host="", granted=None,
+                    started=None, ended=fact.at, wall=0, cpu=0, rss=0, out_size=0, err_size=0, files=[], value="",
+                    note=fact.note, values={}, saved=[], scratch=None)
 
     def _place(self, pilot: int) -> tuple[str, str]:
         found = self._state.pilots.get(pilot)
@@ -196,7 +197,8 @@ def _detail_weight(d: f.Detail) -> int:
 def from_view(rendering: Rendering, row: Any) -> ResultRow:
     target, params = rendering.params(row.task)
     return ResultRow(
-        row.task, target, params, row.state, row.generation, row.attempt, row.outcome, row.why, row.exit, row.signal,
-        row.site, row.host, row.granted, row.started, row.ended, row.wall, row.cpu, row.rss, row.out_size, row.err_size,
-        row.files, row.value, row.note, row.values, row.saved, row.scratch,
-    )
+        task=row.task, target=target, params=params, state=row.state, generation=row.generation, attempt=row.attempt,
+        outcome=row.outcome, why=row.why, exit=row.exit, signal=row.signal, site=row.site, host=row.host,
+        granted=row.granted, started=row.started, ended=row.ended, wall=row.wall, cpu=row.cpu, rss=row.rss,
+        out_size=row.out_size, err_size=row.err_size, files=row.files, value=row.value, note=row.note,
+        values=row.values, saved=row.saved, scratch=row.scratch)

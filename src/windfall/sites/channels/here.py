@@ -1,7 +1,7 @@
-"""Commands on this machine.  Each is a session of its own, so that all of it ends when its time is over.
+"""The channel to this machine.  Each command runs in its own session, so that all its processes end with it.
 
-What a command leaves running must not keep its answer back, so it inherits nothing but its three streams.  Short
-commands are therefore not started by the event loop: uvloop's hands them a second copy of each.
+A process that a command leaves behind must not delay the answer, so a command inherits nothing but its three streams.
+Therefore `subprocess` starts short commands: uvloop would give them a second copy of each stream.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Here(Channel):
             async with asyncio.timeout(timeout):
                 return await _heard(process, most)
         except TimeoutError:
-            _kill(process.pid)  # all of its session, even if the first has ended: somebody has its output still
+            _kill(process.pid)  # the whole session: even if the command has ended, a process of it holds the output
             raise SiteUnreachable(f"{argv[0]} has not ended within {timeout:g} s") from None
         finally:
             if process.poll() is None:
@@ -53,7 +53,7 @@ class Here(Channel):
                 await asyncio.to_thread(process.wait)
 
     def _begin(self, argv: Sequence[str], stdin: bytes) -> subprocess.Popen[bytes]:
-        """What it reads is all there already: nobody has to feed it."""
+        """Start a command with its whole input in a file, so that no task has to feed it."""
         with open(os.memfd_create("stdin"), "w+b") as given:
             given.write(stdin)
             given.seek(0)
@@ -89,7 +89,7 @@ class _Stream(Stream):
 
 
 def _absent(argv: Sequence[str], error: OSError) -> SiteRefused:
-    return SiteRefused(f"{argv[0]} cannot be run here: {error.strerror}", CURES[MISSING], kind=MISSING)
+    return SiteRefused(f"{argv[0]} cannot run on this machine: {error.strerror}", CURES[MISSING], kind=MISSING)
 
 
 async def _heard(process: subprocess.Popen[bytes], most: int) -> Raw:
@@ -109,7 +109,7 @@ async def _all(pipe: IO[bytes], most: int, keep_on: bool = False) -> bytes:
 
 
 async def _read(pipe: asyncio.StreamReader, most: int, keep_on: bool = False) -> bytes:
-    """Everything; over the bound it is an error, or is dropped where only the beginning matters."""
+    """Read all output.  Raise if it exceeds the bound; with `keep_on`, drop the rest instead."""
     parts, size = [], 0
     while part := await pipe.read(1 << 16):
         size += len(part)

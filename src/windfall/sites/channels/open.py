@@ -1,4 +1,4 @@
-"""The channel to a site: here, or over SSH."""
+"""The channel to a site: on this machine, or over SSH."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def channel(site: Site, ask: Ask | None = None) -> Channel:
-    """Nothing is sent before the first command.  `ask` answers what the site's door asks."""
+    """Return a channel, which connects at its first command.  `ask` answers the questions of a login."""
     if not site.host:
         return Here()
     from windfall.sites.channels.ssh import Secure  # asyncssh is slow to load
 
-    logging.getLogger("asyncssh").setLevel(logging.WARNING)  # it tells every command
+    logging.getLogger("asyncssh").setLevel(logging.WARNING)  # asyncssh logs every command
     return Secure(site.host, site.user, site.port, ask)

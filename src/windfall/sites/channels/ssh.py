@@ -1,14 +1,14 @@
-"""Commands over SSH: one authenticated connection per site, kept and shared by all commands.
+"""The channel over SSH: one authenticated connection per site, shared by all commands.
 
-Keys, agent, ProxyJump and everything else of `~/.ssh/config` count; host keys are checked against the user's own
-files, and a host that is not in them is refused.  Where a site, or a host on the way to it, asks for a code or a
-password, it is asked through `ask`, once; without `ask` the login fails and says what to do.  Nothing here prompts.
+The channel uses keys, agent, ProxyJump and everything else of `~/.ssh/config`.  It checks host keys against the user's
+own files, and refuses a host that is not in them.  If a site, or a host on the way to it, asks for a code or a
+password, the channel asks the person through `ask`, once; without `ask` the login fails and the error says what to do.
 
-A site that refused us is left alone, since many lock an account after a few failures: one that asks for a code until
-somebody logs in (`connect` with `ask`), any other for REFUSED_S.
+Many sites lock an account after a few failures, so after a refusal the channel does not log in again by itself for
+REFUSED_S; at a site that asks for a code, not before a person logs in (`connect` with `ask`).
 
-A command that was under way when the connection broke may have done its work: that is `SiteUnreachable`, and only a
-listing can tell.  One that had not been sent yet is sent again over a new connection.
+A command that was under way when the connection broke may have done its work: that raises `SiteUnreachable`, and only
+a listing can tell.  A command that was not sent yet is sent over a new connection.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ from windfall.sites.dialects.text import plain, words
 
 SESSIONS = 8  # at once; most servers allow ten
 CONNECT_S = 30.0
-LOGIN_S = 300.0  # a person looks for his token
+LOGIN_S = 300.0  # time for a person to find a code
 OPEN_S, CLOSE_S = 30.0, 5.0
-PAUSES_S = (0.0, 0.2, 1.0, 3.0)  # before a session is asked for again
+PAUSES_S = (0.0, 0.2, 1.0, 3.0)  # before another request for a session
 ALIVE_S, ALIVE_COUNT = 30, 4
-QUICK = "^aes256-gcm@openssh.com,aes128-gcm@openssh.com"  # first, for a relay: up to three times as fast
-WINDOW, STREAM = 2 << 20, 16 << 20  # bytes on their way to us: of a command, of a stream, over long distances
-REFUSED_S = 600.0  # before a refused login is tried again by itself
+QUICK = "^aes256-gcm@openssh.com,aes128-gcm@openssh.com"  # preferred: a relay is up to three times as fast with these
+WINDOW, STREAM = 2 << 20, 16 << 20  # bytes under way from a command or a stream, over long distances
+REFUSED_S = 600.0  # after a refused login, before the channel tries again by itself
 MAX_ERRORS = 1 << 20
-MAX_BANNER = 1 << 16  # what a login script may print before the command
+MAX_BANNER = 1 << 16  # bytes that a login script may print before the command
 
 
 class Secure(Channel):
     def __init__(self, host: str, user: str = "", port: int = 0, ask: Ask | None = None,
                  options: dict[str, Any] | None = None) -> None:
-        """`options` are asyncssh's own, for what `~/.ssh/config` cannot say."""
+        """`options` are asyncssh's own, for settings that `~/.ssh/config` lacks."""
         self.host, self._ask = host, ask
         self._options: dict[str, Any] = {**({"username": user} if user else {}), **({"port": port} if port else {}),
                                          **(options or {})}
         self._connection: asyncssh.SSHClientConnection | None = None
-        self._jumps: list[asyncssh.SSHClientConnection] = []  # hosts on the way
+        self._jumps: list[asyncssh.SSHClientConnection] = []  # connections to hosts on the way
         self._refused: SiteRefused | None = None
-        self._again = 0.0  # when to try nevertheless, by the loop's clock; 0: not before somebody logs in
+        self._again = 0.0  # when to try again, by the loop's clock; 0: not before a person logs in
         self._open = asyncio.Event()
         self._connecting = asyncio.Lock()
         self._sessions = asyncio.Semaphore(SESSIONS)
@@ -61,10 +61,10 @@ class Secure(Channel):
     # --- the connection ----------------------------------------------------------------------------------------
 
     async def connect(self, ask: Ask | None = None) -> asyncssh.SSHClientConnection:
-        """The connection there is, or a new one."""
+        """Return the open connection, or open one."""
         async with self._connecting:
             if self._connection is None or self._connection.is_closed():
-                self._left_alone(ask or self._ask)
+                self._check_refused(ask or self._ask)
                 await self._close_jumps()
                 self._connection = await self._login(ask or self._ask)
                 self.logins += 1
@@ -74,9 +74,9 @@ class Secure(Channel):
 
     async def login(self, ask: Ask) -> str:
         if self.connected:
-            return f"the connection to {self.host} is up"
+            return f"the connection to {self.host} is open"
         await self.connect(ask)
-        return f"logged in at {self.host}; the connection is kept"
+        return f"logged in at {self.host}; Windfall keeps the connection"
 
     @property
     def connected(self) -> bool:
@@ -86,13 +86,14 @@ class Secure(Channel):
     def needs_login(self) -> bool:
         return self._refused is not None and not self._again
 
-    def _left_alone(self, ask: Ask | None) -> None:
+    def _check_refused(self, ask: Ask | None) -> None:
+        """Raise the last refusal again unless it is time for another login, or a person answers questions."""
         waiting = not self._again or asyncio.get_running_loop().time() < self._again
         if self._refused is not None and ask is None and waiting:
             raise SiteRefused(self._refused.message, self._refused.hint, kind="login")
 
     async def logged_in(self) -> None:
-        """Waits until a login works, if the last one was refused."""
+        """Wait until a login works, if the last one was refused."""
         while self._refused is not None and not self.connected:
             self._open.clear()
             pause = self._again - asyncio.get_running_loop().time() if self._again else None
@@ -101,13 +102,13 @@ class Secure(Channel):
                 continue
             return
 
-    def _bar(self, refused: SiteRefused, asked: bool) -> SiteRefused:
+    def _note_refusal(self, refused: SiteRefused, asked: bool) -> SiteRefused:
         self._refused = refused
         self._again = 0.0 if asked else asyncio.get_running_loop().time() + REFUSED_S
         return refused
 
     async def _login(self, ask: Ask | None) -> asyncssh.SSHClientConnection:
-        """Through the hosts on the way, each of which may ask, too."""
+        """Log in, through hosts on the way, each of which may ask for a code, too."""
         clients: list[_Client] = []
         try:
             return await self._dial(self.host, ask, clients, self._options)
@@ -117,14 +118,14 @@ class Secure(Channel):
         except asyncssh.PermissionDenied as error:
             asking = [client.host for client in clients if client.wanted]
             if asking and not ask:
-                refused = SiteRefused(f"a key alone does not open {asking[0]}: it asks for a code or a password",
-                                      "windfall site login NAME asks you for it, once; the connection is kept",
-                                      kind="login")
+                refused = SiteRefused(f"{asking[0]} asks for a code or a password beside the key",
+                                      "run windfall site login NAME: it asks you once, and Windfall keeps the "
+                                      "connection", kind="login")
             else:
                 refused = SiteRefused(f"{self.host} does not let you in: {plain(error.reason)}",
-                                      f"does `ssh {quote(self.host)}` work?  Where it asks for a code, say: windfall "
+                                      f"does `ssh {quote(self.host)}` work?  If it asks for a code, run: windfall "
                                       "site login NAME", kind="login")
-            raise self._bar(refused, bool(asking)) from None
+            raise self._note_refusal(refused, bool(asking)) from None
         except (asyncssh.Error, OSError, TimeoutError, ValueError) as error:
             raise _unreachable(self.host, error) from None
 
@@ -141,7 +142,7 @@ class Secure(Channel):
 
     async def _tunnel(self, way: object, ask: Ask | None, clients: list[_Client],
                       options: dict[str, Any]) -> asyncssh.SSHClientConnection | None:
-        """ProxyJump, host by host: asyncssh would do it by itself, but ask nobody on the way."""
+        """Connect to the hosts of ProxyJump one by one: asyncssh would do that, too, but without asking for codes."""
         last: asyncssh.SSHClientConnection | None = None
         for jump in way.split(",") if isinstance(way, str) and way else ():
             user, _, place = jump.strip().rpartition("@")
@@ -164,14 +165,14 @@ class Secure(Channel):
             self._connection.close()
             with suppress(asyncssh.Error, OSError, TimeoutError):
                 await asyncio.wait_for(self._connection.wait_closed(), CLOSE_S)
-            self._connection.abort()  # should nobody be there to hear it
+            self._connection.abort()  # in case the host did not answer
             self._connection = None
         await self._close_jumps()
 
     # --- commands ----------------------------------------------------------------------------------------------
 
     async def raw(self, argv: Sequence[str], stdin: bytes, timeout: float, most: int) -> Raw:
-        """The time limit is the command's; a login has its own."""
+        """Run a command.  The time limit is that of the command; a login has another."""
         mark = f"windfall-{os.urandom(8).hex()}"
         async with self._sessions:
             process = await self._start(_command(argv, mark))
@@ -189,7 +190,7 @@ class Secure(Channel):
         return _without_banner(raw, mark.encode(), most, self.host)
 
     async def stream(self, argv: Sequence[str]) -> Stream:
-        """Over the same connection as everything else, and beside the sessions of short commands."""
+        """Start a command over the shared connection; its session does not count against SESSIONS."""
         mark = f"windfall-{os.urandom(8).hex()}"
         stream = _Stream(await self._start(_command(checked(argv), mark), STREAM), self.host, mark + "\n")
         try:
@@ -200,7 +201,7 @@ class Secure(Channel):
         return stream
 
     async def _start(self, command: str, window: int = WINDOW) -> asyncssh.SSHClientProcess[bytes]:
-        """Over a new connection if the old one turns out to be dead; later if the server has its hands full."""
+        """Start a command in a new session; ask again after a pause if the server has too many sessions open."""
         pauses = iter(PAUSES_S)
         while True:
             connection = await self.connect()
@@ -244,7 +245,7 @@ class _Stream(Stream):
             return b""
 
     def write(self, data: bytes) -> None:
-        with suppress(asyncssh.Error, OSError):  # `drain` says so
+        with suppress(asyncssh.Error, OSError):  # `drain` raises it
             self._process.stdin.write(data)
 
     async def drain(self) -> None:
@@ -266,30 +267,30 @@ class _Stream(Stream):
 def _unreachable(host: str, error: Exception) -> SiteUnreachable:
     why, cure = plain(error) or type(error).__name__, f"does `ssh {quote(host)}` work from here?"
     if isinstance(error, socket.gaierror):
-        why, cure = "no host of that name is known here", "is the name right?  Your ~/.ssh/config may have short ones"
+        why, cure = "no host of that name is known", "is the name right?  Your ~/.ssh/config may have short names"
     elif isinstance(error, ConnectionRefusedError):
         why, cure = f"nothing listens there ({why})", f"are host and port right?  {cure}"
     elif isinstance(error, TimeoutError):
-        why, cure = f"it does not answer within {CONNECT_S:g} s", f"is it up, and need you a VPN?  {cure}"
+        why, cure = f"it does not answer within {CONNECT_S:g} s", f"is the host up, and do you need a VPN?  {cure}"
     return SiteUnreachable(f"{host} cannot be reached: {why}", cure)
 
 
 async def _close(process: asyncssh.SSHClientProcess[bytes]) -> None:
-    """The server counts a session until it has closed it, too."""
+    """Close a session and wait for the server to close it, too: until then the server counts the session."""
     process.close()
     with suppress(asyncssh.Error, OSError, TimeoutError):
         await asyncio.wait_for(process.wait_closed(), CLOSE_S)
 
 
 class _Client(asyncssh.SSHClient):
-    """Answers what the server asks, by asking the person; without one it does not offer to."""
+    """Answers a server's questions by asking the person; without `ask`, it offers no such login."""
 
     def __init__(self, host: str, ask: Ask | None) -> None:
         self.host, self._ask, self._tried = host, ask, False
-        self.wanted = False  # the server would have liked to ask
+        self.wanted = False  # has the server asked for a code or a password?
 
     def kbdint_auth_requested(self) -> str | None:
-        """One try, of any number of questions: a wrong answer is not sent again behind the person's back."""
+        """Offer one try, with any number of questions: a wrong answer must not be sent a second time."""
         self.wanted = True
         first, self._tried = not self._tried, True
         return "" if self._ask and first else None
@@ -312,7 +313,8 @@ class _Client(asyncssh.SSHClient):
 
 
 def _command(argv: Sequence[str], mark: str) -> str:
-    """Through a login shell, which knows where the batch system is; what it prints on the way ends at the mark."""
+    """Return the command for a login shell, which knows where the batch system's programs are.  The mark separates
+    the output of login scripts from that of the command."""
     return "exec /bin/sh -lc " + quote(f"echo {mark}; echo {mark} >&2; exec {words(argv)}")
 
 
@@ -329,12 +331,12 @@ async def _talk(process: asyncssh.SSHClientProcess[bytes], stdin: bytes, most: i
         reading.cancel()
     if process.exit_status is None:
         raise asyncssh.ConnectionLost("no exit status")
-    # Ended by a signal: asyncssh says -1; a shell would say 128 and the number, which nobody needs.
+    # asyncssh returns -1 for an end by a signal; 137 is what a shell returns after SIGKILL.
     return Raw(process.exit_status if process.exit_status >= 0 else 137, out, err)
 
 
 async def _feed(process: asyncssh.SSHClientProcess[bytes], data: bytes) -> None:
-    with suppress(BrokenPipeError, ConnectionResetError, asyncssh.Error):  # it did not want to read it all
+    with suppress(BrokenPipeError, ConnectionResetError, asyncssh.Error):  # the command may not read all its input
         for at in range(0, len(data), 1 << 16):
             process.stdin.write(data[at : at + (1 << 16)])
             await process.stdin.drain()

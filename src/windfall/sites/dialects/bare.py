@@ -1,11 +1,11 @@
-"""No batch system: a workstation (`ssh`), or this machine (`local`).
+"""The dialect of machines without a batch system: a workstation (`ssh`), or this machine (`local`).
 
-A job is a directory `~/.windfall/jobs/HOST/NONCE`, made before its process is started: `mkdir` succeeds once,
-so the same intent never starts twice.  The place is fixed, so that no change of the configuration hides a pilot, and
-has the host's name in it, since a home directory may be shared by many.  In it lie the script, the log, and the
-process's id with its start time, without which an id says nothing after a while.  `timeout` ends it when its wall
-time is over: SIGTERM, and SIGKILL after the grace.  There is no queue; what was submitted runs.  Directories of ended
-jobs go after a day.
+A job is a directory `~/.windfall/jobs/HOST/NONCE`, made before its process starts: `mkdir` succeeds only once, so the
+same intent never starts twice.  The path is fixed, so that no change of the configuration hides a pilot; it holds the
+host's name, since hosts may share a home directory.  The directory holds the script, the log, and the process's id
+with its start time, since the system reuses ids.  `timeout` ends the process when its wall time is over: by SIGTERM,
+and by SIGKILL after the grace.  There is no queue: every submitted job runs at once.  Directories of ended jobs are
+removed after a day.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from windfall.errors import BadInput
 from windfall.sites.dialects import text
 from windfall.sites.dialects.job import ENDED, RUNNING, Answer, Balance, Command, Job, Listed, Room, check, parts
-from windfall.sites.dialects.script import script
+from windfall.sites.dialects.script import ArrayIndex, script
 
 _ID = re.compile(r"[a-z0-9]{1,12}-\d{1,9}")
 _PLACE = '"$HOME/.windfall/jobs/$(uname -n)"'
@@ -42,13 +42,13 @@ alive() {  # is the process of this directory the one that was started?
 
 
 def submit(job: Job) -> Command:
-    """Starts what has not been started before under this nonce."""
-    for wanted, what in ((job.account, "account"), (job.queue, "queue")):
-        if wanted:
-            raise BadInput(f"there is no {what} on a machine without a batch system")
+    """Return the command that starts the pilots whose nonces were not started before."""
+    for key, value in (("account", job.account), ("queue", job.queue)):
+        if value:
+            raise BadInput(f"a machine without a batch system has no {key}", f"remove {key} from the site's file")
     limit = max(1, check(job).shape.walltime - job.grace)
     mark, number = parts(job.nonce)
-    return text.shell(
+    lines = (
         _STARTED, "umask 077", f"mkdir -p {_PLACE} && cd {_PLACE} || exit 73",
         "all=$PWD/new.$$", text.document("new.$$", render(job)).replace("'new.$$'", '"$all"'),
         f"count=0; while [ $count -lt {job.count} ]; do",
@@ -64,16 +64,17 @@ def submit(job: Job) -> Command:
         '    [ -d "$place" ] || exit 73',
         "    count=$((count + 1))",
         "done", 'rm -f "$all"', f"echo started {job.nonce}")
+    return text.shell(*lines)
 
 
 def render(job: Job) -> str:
-    return script(job, "$1", '"$WINDFALL_NONCE"', first=0, directives=())
+    return script(job, ArrayIndex("$1", first=0), '"$WINDFALL_NONCE"', directives=())
 
 
 def submitted(answer: Answer) -> str:
     found = re.search(r"^started ([a-z0-9]{1,12}-\d{1,9})$", answer.out, re.MULTILINE)
     if answer.exit or not found:
-        raise text.refusal(answer, REFUSALS, "the machine does not start the pilot")
+        raise text.refusal(answer, REFUSALS, "the machine did not start the pilot")
     return found[1]
 
 
@@ -82,9 +83,9 @@ def names(job: Job, id: str) -> list[str]:
 
 
 def listing(user: str) -> Command:
-    """One loop of the shell without a process per job.  A last line tells a listing from its half."""
+    """Return a shell loop that needs no process per job.  Its last line tells a complete listing from half of one."""
     text.login(user)
-    return text.shell(
+    lines = (
         _STARTED, f"cd {_PLACE} 2>/dev/null || {{ echo end; exit 0; }}",
         "for place in *; do",
         '    [ -d "$place" ] && cd "$place" || continue',
@@ -99,11 +100,12 @@ def listing(user: str) -> Command:
         '    cd "${file%/pid}" || continue',
         '    if alive; then cd ..; else cd ..; rm -rf "${file%/pid}"; fi',
         "done", "echo end")
+    return text.shell(*lines)
 
 
 def listed(answer: Answer) -> list[Listed]:
     if answer.exit or answer.out.rstrip().rpartition("\n")[2] != "end":
-        raise text.refusal(answer, REFUSALS, "the machine does not list its pilots")
+        raise text.refusal(answer, REFUSALS, "the machine did not list its pilots")
     return text.jobs(map(_job, text.lines(answer.out)))
 
 
@@ -115,18 +117,22 @@ def _job(line: str) -> Listed | None:
 
 
 def cancel(ids: Iterable[str]) -> list[Command]:
-    """`timeout` passes SIGTERM on, and kills after the grace."""
-    return [text.shell(
-        _STARTED, f"cd {_PLACE} || exit 0", f"for place in {text.words(chunk)}; do",
+    """Return commands that send SIGTERM to `timeout`, which passes it on, and kills after the grace."""
+    return [text.shell(*_kill_lines(chunk)) for chunk in text.chunks(ids, _ID)]
+
+
+def _kill_lines(ids: tuple[str, ...]) -> tuple[str, ...]:
+    return (
+        _STARTED, f"cd {_PLACE} || exit 0", f"for place in {text.words(ids)}; do",
         '    cd "$place" 2>/dev/null || continue',
         '    alive && kill -TERM "$pid"',
         "    cd ..",
-        "done", "exit 0") for chunk in text.chunks(ids, _ID)]
+        "done", "exit 0")
 
 
 def cancelled(answer: Answer) -> None:
     if answer.exit:
-        raise text.refusal(answer, REFUSALS, "the machine does not stop its pilots")
+        raise text.refusal(answer, REFUSALS, "the machine did not stop its pilots")
 
 
 def balance(user: str, account: str) -> Command | None:

@@ -1,11 +1,11 @@
-"""Grid Engine: Sun's and its descendants (Son of, Univa, Altair).
+"""The dialect of Grid Engine: Sun's and its descendants (Son of Grid Engine, Univa, Altair).
 
-Before a job is killed it gets SIGUSR2 (`-notify`), as long before as the queue says.  `qstat` shortens names in its
-tables, so its XML is read.  An ended job is not listed.
+Grid Engine sends SIGUSR2 to a job before it kills it (`-notify`); the queue sets how long before.  The tables of
+`qstat` shorten names, so this dialect reads its XML.  `qstat` does not list ended jobs.
 
-Options of a site: `pe`, the parallel environment for several cores on one host (default `smp`); `pe-nodes`, one for
-several hosts; `memory`, the resource that stands for memory per core (such as `mem_free` or `h_vmem`; without it none
-is asked for); `gpu`, the resource that stands for GPUs (default `gpu`).
+Options of a site: `pe`, the parallel environment for several cores on one host (default `smp`); `pe-nodes`, the one for
+several hosts; `memory`, the resource for memory per core (such as `mem_free` or `h_vmem`; without it, jobs ask for no
+memory); `gpu`, the resource for GPUs (default `gpu`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from itertools import chain
 from shlex import quote
 
 from windfall.errors import BadInput
-from windfall.sites.dialects import text
+from windfall.sites.dialects import reasons, text
 from windfall.sites.dialects.job import (
     HELD,
     QUEUED,
@@ -30,7 +30,7 @@ from windfall.sites.dialects.job import (
     check,
     nonce_of,
 )
-from windfall.sites.dialects.script import script
+from windfall.sites.dialects.script import ArrayIndex, script
 
 _ID = re.compile(r"(\d{1,18})(?:\.(\d{1,9}))?")
 _TERSE = re.compile(r"(\d{1,18})(?:\.\d{1,9}-\d{1,9}:\d{1,9})?")
@@ -57,10 +57,11 @@ def submit(job: Job) -> Command:
 
 
 def render(job: Job) -> str:
-    """The warning goes to every process of the job; a task would die of it, so the pilot is told to see to that.  The
-    script must not: a job that is warned before its pilot listens is to end there and then, or it takes tasks and is
-    killed in their midst."""
-    return script(job, "$SGE_TASK_ID", '"$JOB_ID"', before="WINDFALL_WARNING=USR2; export WINDFALL_WARNING")
+    """Return the script.  The variable tells the pilot to shield its tasks from SIGUSR2, which goes to every process of
+    the job and would end them.  The script itself must not ignore the signal: a job that is warned before its pilot
+    listens must end at once, or it would take tasks and be killed while they run."""
+    return script(job, ArrayIndex("$SGE_TASK_ID"), '"$JOB_ID"',
+                  before="WINDFALL_WARNING=USR2; export WINDFALL_WARNING")
 
 
 def _options(job: Job) -> Iterator[str]:
@@ -88,7 +89,7 @@ def _environment(job: Job) -> str:
         return _resource(job.options.get("pe", "smp"))
     if "pe-nodes" not in job.options:
         raise BadInput("a pilot on several nodes needs a parallel environment for them",
-                       'ask the site, or look at `qconf -spl`; then say options.pe-nodes = "…"')
+                       'ask the site, or run `qconf -spl`; then write pe-nodes = "…" in [options]')
     return _resource(job.options["pe-nodes"])
 
 
@@ -101,7 +102,7 @@ def _resource(name: str) -> str:
 def submitted(answer: Answer) -> str:
     found = _TERSE.fullmatch(answer.out.strip().rpartition("\n")[2])
     if answer.exit or not found:
-        raise text.refusal(answer, REFUSALS, "Grid Engine refuses the job")
+        raise text.refusal(answer, REFUSALS, "Grid Engine refused the job")
     return found[1]
 
 
@@ -115,7 +116,7 @@ def listing(user: str) -> Command:
 
 def listed(answer: Answer) -> list[Listed]:
     if answer.exit:
-        raise text.refusal(answer, REFUSALS, "Grid Engine does not list jobs")
+        raise text.refusal(answer, REFUSALS, "Grid Engine did not list the jobs")
     return text.jobs(job for each in text.from_xml(answer.out, "job_info", "job_list") for job in _jobs(each))
 
 
@@ -128,12 +129,13 @@ def _jobs(each: dict[str, str]) -> Iterator[Listed]:
     start = text.when(each.get("JAT_start_time", "").partition(".")[0], "%Y-%m-%dT%H:%M:%S")
     for index in _indices(each.get("tasks", "")):
         id = f"{number}.{index}" if index else number
-        yield Listed(id, nonce_of(name, max(index, 1) - 1), _state(code), _reason(code), start,
-                     text.whole(each.get("slots", "")) or 0)
+        yield Listed(id=id, nonce=nonce_of(name, max(index, 1) - 1), state=_state(code),
+                     reason=text.plain(reasons.gridengine(code)), start=start,
+                     cores=text.whole(each.get("slots", "")) or 0)
 
 
 def _indices(tasks: str) -> Iterable[int]:
-    """`7`, or `1-9:2` for tasks that wait together."""
+    """Return the indices in `7`, or in `1-9:2` for array tasks that wait together."""
     found = [each for part in tasks.split(",") if (each := _TASKS.fullmatch(part.strip()))]
     return chain.from_iterable(
         range(int(each[1]), int(each[2] or each[1]) + 1, int(each[3] or 1) or 1) for each in found) if found else (0,)
@@ -145,15 +147,8 @@ def _state(code: str) -> str:
     return RUNNING
 
 
-def _reason(code: str) -> str:
-    said = [words for letter, words in (("E", "its start failed: see qstat -j"), ("d", "being deleted"),
-                                        ("s", "suspended"), ("S", "its queue is suspended"),
-                                        ("T", "suspended by a threshold"), ("h", "held")) if letter in code]
-    return ", ".join(said)
-
-
 def cancel(ids: Iterable[str]) -> list[Command]:
-    """One `qdel` per job, with the range of tasks, as many as fit into one shell."""
+    """Return shells that run one `qdel` per job and range of array tasks."""
     every: dict[str, list[int]] = {}
     for chunk in text.chunks(ids, _ID):
         for each in chunk:
@@ -166,7 +161,7 @@ def cancel(ids: Iterable[str]) -> list[Command]:
 
 
 def _runs(indices: list[int]) -> Iterator[tuple[int, int]]:
-    """Neighbours together: 1,2,3,7 → 1–3, 7–7."""
+    """Yield the ranges of consecutive indices: 1–3 and 7–7 for 1,2,3,7."""
     if not indices:
         yield 0, 0
     low = high = -1
@@ -181,9 +176,9 @@ def _runs(indices: list[int]) -> Iterator[tuple[int, int]]:
 
 
 def cancelled(answer: Answer) -> None:
-    said = (answer.out + answer.err).lower()
-    if answer.exit and not re.search("does not exist|already (?:in deletion|registered)|registered the job", said):
-        raise text.refusal(answer, REFUSALS, "Grid Engine does not cancel")
+    output = (answer.out + answer.err).lower()
+    if answer.exit and not re.search("does not exist|already (?:in deletion|registered)|registered the job", output):
+        raise text.refusal(answer, REFUSALS, "Grid Engine did not cancel the jobs")
 
 
 def balance(user: str, account: str) -> Command | None:
@@ -200,7 +195,7 @@ def room(queue: str) -> Command | None:
 
 
 def roomed(answer: Answer) -> Room:
-    """`CLUSTER QUEUE  CQLOAD  USED  RES  AVAIL  TOTAL …`, a rule, then a line each."""
+    """Parse the table `CLUSTER QUEUE  CQLOAD  USED  RES  AVAIL  TOTAL …`, a line per queue after a rule."""
     rows = [line.split() for line in text.lines(answer.out)]
     numbers = [(text.whole(row[4]), text.whole(row[5])) for row in rows if len(row) >= 8]
     free = [(free, total) for free, total in numbers if free is not None and total is not None]

@@ -1,11 +1,11 @@
-"""HTCondor.
+"""The dialect of HTCondor.
 
-A pool knows no wall time and starts a job again when its host goes away.  Here a job is removed when its time is over
-(SIGTERM first), and neither matched nor kept once it has been started.  Its script lies in the folder until the
-schedd has taken it.  Completed jobs leave the queue: an ended job is not listed.
+A pool knows no wall time and restarts a job whose host is lost.  So the job's own rules remove it when its time is over
+(with SIGTERM first), and prevent a second start.  The job's script lies in the folder until the schedd has taken it.
+Completed jobs leave the queue, so that listings omit them.
 
-Options of a site: `requirements`, an expression that hosts must meet; `transfer`, files to send along, separated by
-commas, where pool and login node share no file system.
+Options of a site: `requirements`, an expression that hosts must meet; `transfer`, files to send with the job, separated
+by commas, if pool and login node share no file system.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from shlex import quote
 from typing import Any
 
 from windfall.errors import SiteUnreachable
-from windfall.sites.dialects import text
+from windfall.sites.dialects import reasons, text
 from windfall.sites.dialects.job import (
     ENDED,
     HELD,
@@ -31,13 +31,13 @@ from windfall.sites.dialects.job import (
     check,
     nonce_of,
 )
-from windfall.sites.dialects.script import script
+from windfall.sites.dialects.script import ArrayIndex, script
 
 _ID = re.compile(r"\d{1,18}\.\d{1,9}")
 _TERSE = re.compile(r"(\d{1,18})\.\d{1,9} - \d{1,18}\.\d{1,9}")
 _STATES = {1: QUEUED, 2: RUNNING, 3: RUNNING, 4: ENDED, 5: HELD, 6: RUNNING, 7: RUNNING}
 _ATTRIBUTES = ("ClusterId,ProcId,JobStatus,JobBatchName,HoldReason,JobCurrentStartDate,RequestCpus,"
-               "LastRejMatchReason")
+               "LastRejMatchReason,HoldReasonCode")
 
 REFUSALS: text.Table = (
     (r"max_jobs_per_submission|number of jobs in (?:a )?submission|materiali[sz]", text.ARRAY),
@@ -54,18 +54,18 @@ REFUSALS: text.Table = (
 def submit(job: Job) -> Command:
     path = f"{check(job).folder}/{job.name}.sh"
     described = "\n".join(_described(job, path)) + "\n"
-    return text.shell(text.document(path, render(job)), f"chmod 700 {quote(path)}",
-                      text.document(path + ".sub", described),
-                      f"condor_submit -terse {quote(path + '.sub')}; status=$?; rm -f {quote(path + '.sub')}",
-                      f"[ $status = 0 ] || rm -f {quote(path)}", "exit $status")
+    lines = (text.document(path, render(job)), f"chmod 700 {quote(path)}", text.document(path + ".sub", described),
+             f"condor_submit -terse {quote(path + '.sub')}; status=$?; rm -f {quote(path + '.sub')}",
+             f"[ $status = 0 ] || rm -f {quote(path)}", "exit $status")
+    return text.shell(*lines)
 
 
 def render(job: Job) -> str:
-    return script(job, "$1", '"$2"', first=0, directives=())
+    return script(job, ArrayIndex("$1", first=0), '"$2"', directives=())
 
 
 def _described(job: Job, path: str) -> Iterator[str]:
-    """The submit description.  What is quoted is quoted by HTCondor's rules."""
+    """Yield the lines of the submit description, quoted by HTCondor's rules."""
     shape, over = job.shape, "time() - JobCurrentStartDate"
     yield from ("universe = vanilla", f"executable = {path}", f"batch_name = {job.name}")
     yield 'arguments = "$(Process) $(Cluster).$(Process)"'
@@ -101,7 +101,7 @@ def _line(value: str) -> str:
 def submitted(answer: Answer) -> str:
     found = _TERSE.search(answer.out)
     if answer.exit or not found:
-        raise text.refusal(answer, REFUSALS, "HTCondor refuses the job")
+        raise text.refusal(answer, REFUSALS, "HTCondor refused the job")
     return found[1]
 
 
@@ -115,10 +115,10 @@ def listing(user: str) -> Command:
 
 def listed(answer: Answer) -> list[Listed]:
     if answer.exit:
-        raise text.refusal(answer, REFUSALS, "HTCondor does not list jobs")
+        raise text.refusal(answer, REFUSALS, "HTCondor did not list the jobs")
     ads = text.from_json(answer.out) if answer.out.strip() else []
     if not isinstance(ads, list):
-        raise SiteUnreachable(f"HTCondor's answer is no list of jobs: {text.plain(answer.out, 60)!r}")
+        raise SiteUnreachable(f"HTCondor's answer is not a list of jobs: {text.plain(answer.out, 60)!r}")
     return text.jobs(map(_job, ads))
 
 
@@ -129,10 +129,17 @@ def _job(ad: Any) -> Listed | None:
     if cluster is None or number is None or number > 1 << 30:
         return None
     state = _STATES.get(text.whole(ad.get("JobStatus")) or 0, RUNNING)
-    reason = ad.get("HoldReason") if state == HELD else ad.get("LastRejMatchReason") if state == QUEUED else ""
-    return Listed(f"{cluster}.{number}", nonce_of(str(ad.get("JobBatchName", "")), number), state,
-                  text.plain(reason or ""), text.whole(ad.get("JobCurrentStartDate")),
-                  text.whole(ad.get("RequestCpus")) or 0)
+    return Listed(id=f"{cluster}.{number}", nonce=nonce_of(str(ad.get("JobBatchName", "")), number), state=state,
+                  reason=text.plain(_reason(ad, state)), start=text.whole(ad.get("JobCurrentStartDate")),
+                  cores=text.whole(ad.get("RequestCpus")) or 0)
+
+
+def _reason(ad: dict[str, Any], state: str) -> str:
+    if state == HELD:
+        return reasons.htcondor_hold(text.whole(ad.get("HoldReasonCode")), text.plain(ad.get("HoldReason") or ""))
+    if state == QUEUED:
+        return reasons.htcondor_rejection(text.plain(ad.get("LastRejMatchReason") or ""))
+    return ""
 
 
 def cancel(ids: Iterable[str]) -> list[Command]:
@@ -141,7 +148,7 @@ def cancel(ids: Iterable[str]) -> list[Command]:
 
 def cancelled(answer: Answer) -> None:
     if answer.exit and not re.search("not found|couldn't find|already marked", (answer.out + answer.err).lower()):
-        raise text.refusal(answer, REFUSALS, "HTCondor does not cancel")
+        raise text.refusal(answer, REFUSALS, "HTCondor did not cancel the jobs")
 
 
 def balance(user: str, account: str) -> Command | None:
@@ -159,11 +166,17 @@ def room(queue: str) -> Command | None:
 
 def roomed(answer: Answer) -> Room:
     hosts, _, waiting = answer.out.partition("--")
-    rows = [[word.strip() for word in line.split(",")] for line in text.lines(hosts)]
-    slots = [row for row in rows if len(row) == 4 and text.whole(row[1]) is not None]
+    slots = [slot for line in text.lines(hosts) if (slot := _slot(line))]
     if answer.exit or not slots:
         return Room(None, None, None)
-    free = sum(text.whole(row[1]) or 0 for row in slots if row[0] == "Unclaimed")
-    total = sum((text.whole(row[2]) if row[3] == "Partitionable" else text.whole(row[1])) or 0
-                for row in slots if row[3] != "Dynamic")
-    return Room(free, total, text.whole(waiting))
+    return Room(sum(free for free, _ in slots), sum(total for _, total in slots), text.whole(waiting))
+
+
+def _slot(line: str) -> tuple[int, int] | None:
+    """Return the free and the total cores of a slot; a dynamic slot's cores are in the total of its parent."""
+    row = [word.strip() for word in line.split(",")]
+    if len(row) != 4 or (cores := text.whole(row[1])) is None:
+        return None
+    free = cores if row[0] == "Unclaimed" else 0
+    totals = {"Partitionable": text.whole(row[2]) or 0, "Dynamic": 0}
+    return free, totals.get(row[3], cores)

@@ -1,11 +1,11 @@
-"""LSF.
+"""The dialect of LSF.
 
-`bsub` reads the script from standard input and would try for ever where a limit is reached: `LSB_NTRIES` stops that.
-`-wa TERM -wt` warns a job before its run limit.  Names are the last column of the listing, since they may hold
-anything.
+`bsub` reads the script from standard input.  At a limit it would try for ever; `LSB_NTRIES` prevents that.
+`-wa TERM -wt` warns a job before its run limit.  Names are the last column of the listing, since they may contain the
+delimiter.
 
-Options of a site: `ptile`, "no" leaves out `span[…]`; `memory`, "no" leaves out `-M`, for sites that count it in
-units of their own.
+Options of a site: `ptile`, "no" omits `span[…]`; `memory`, "no" omits `-M`, for sites that count it in units of their
+own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from windfall.sites.dialects.job import (
     check,
     nonce_of,
 )
-from windfall.sites.dialects.script import script
+from windfall.sites.dialects.script import ArrayIndex, script
 
 _ID = re.compile(r"\d{1,18}(?:\[(\d{1,9})\])?")
 _SUBMITTED = re.compile(r"Job <(\d{1,18})> is submitted to (?:default )?queue")
@@ -55,7 +55,7 @@ def submit(job: Job) -> Command:
 
 
 def render(job: Job) -> str:
-    return script(job, "$LSB_JOBINDEX", '"$LSB_JOBID"')
+    return script(job, ArrayIndex("$LSB_JOBINDEX"), '"$LSB_JOBID"')
 
 
 def _options(job: Job) -> Iterator[str]:
@@ -82,7 +82,7 @@ def _options(job: Job) -> Iterator[str]:
 def submitted(answer: Answer) -> str:
     found = _SUBMITTED.search(answer.out)
     if answer.exit or not found:
-        raise text.refusal(answer, REFUSALS, "LSF refuses the job")
+        raise text.refusal(answer, REFUSALS, "LSF refused the job")
     return found[1]
 
 
@@ -97,7 +97,7 @@ def listing(user: str) -> Command:
 
 def listed(answer: Answer) -> list[Listed]:
     if answer.exit and not _NONE.search(answer.err + answer.out):
-        raise text.refusal(answer, REFUSALS, "LSF does not list jobs")
+        raise text.refusal(answer, REFUSALS, "LSF did not list the jobs")
     return text.jobs(map(_job, text.lines(answer.out)))
 
 
@@ -111,8 +111,8 @@ def _job(line: str) -> Listed | None:
     name = re.sub(r"\[\d+\]$", "", name.strip())
     why = text.plain(code if code == "EXIT" else reason.strip(" -"))
     nonce = nonce_of(name, max(place, 1) - 1)
-    return Listed(f"{number}[{place}]" if place else number, nonce, _STATES.get(code, RUNNING), why, began,
-                  text.whole(slots) or 0)
+    return Listed(id=f"{number}[{place}]" if place else number, nonce=nonce, state=_STATES.get(code, RUNNING),
+                  reason=why, start=began, cores=text.whole(slots) or 0)
 
 
 def cancel(ids: Iterable[str]) -> list[Command]:
@@ -120,10 +120,10 @@ def cancel(ids: Iterable[str]) -> list[Command]:
 
 
 def cancelled(answer: Answer) -> None:
-    said = list(text.lines(answer.err + answer.out))
+    output = list(text.lines(answer.err + answer.out))
     gone = re.compile("is being terminated|already finished|no matching job")
-    if answer.exit and not all(gone.search(line.lower()) for line in said):
-        raise text.refusal(answer, REFUSALS, "LSF does not cancel")
+    if answer.exit and not all(gone.search(line.lower()) for line in output):
+        raise text.refusal(answer, REFUSALS, "LSF did not cancel the jobs")
 
 
 def balance(user: str, account: str) -> Command | None:
@@ -141,11 +141,17 @@ def room(queue: str) -> Command | None:
 
 def roomed(answer: Answer) -> Room:
     hosts, _, queues = answer.out.partition("--")
-    rows = [line.split("|") for line in text.lines(hosts)]
-    slots = [(row[0].strip(), text.whole(row[1]), text.whole(row[2]) or 0) for row in rows if len(row) == 3]
-    known = [(state, most, used) for state, most, used in slots if most is not None]
+    known = [slots for line in text.lines(hosts) if (slots := _slots(line))]
     if answer.exit or not known:
         return Room(None, None, None)
-    free = sum(max(0, most - used) for state, most, used in known if state == "ok")
     waiting = [text.whole(line) for line in text.lines(queues)]
-    return Room(free, sum(most for _, most, _ in known), sum(each or 0 for each in waiting))
+    return Room(sum(free for free, _ in known), sum(total for _, total in known), sum(each or 0 for each in waiting))
+
+
+def _slots(line: str) -> tuple[int, int] | None:
+    """Return the free and the total slots of a host; a host that is not ok has none free."""
+    state, most, used = (*line.split("|"), "", "", "")[:3]
+    total = text.whole(most)
+    if line.count("|") != 2 or total is None:
+        return None
+    return max(0, total - (text.whole(used) or 0)) if state.strip() == "ok" else 0, total

@@ -1,13 +1,14 @@
-"""PBS: OpenPBS and PBS Professional (`pbs`), Torque and what speaks like it (`torque`).
+"""The dialects of PBS: OpenPBS and PBS Professional (`pbs`), Torque and its relatives (`torque`).
 
-Both are told apart by the site's configuration, since `-t` and `-x` mean different things to them.  The script is
-written to a file, which goes again when the server has taken it: not every `qsub` reads standard input.  Nothing warns
-a job before its wall time is over but the SIGTERM a few seconds before the end, so the pilot keeps its own clock.
+The site's file tells which of the two it is, since their options `-t` and `-x` differ.  Not every `qsub` reads standard
+input, so the script is written to a file, and removed when the server has taken it.  PBS warns a job only by SIGTERM a
+few seconds before its end, so the pilot watches its wall time itself.
 
-OpenPBS insists that arrays may be run again: a pilot that was, enrols as a new epoch of the same pilot.
+OpenPBS requires that arrays may be run again: a pilot that PBS restarts enrols as a new epoch of the same pilot.
 
-Options of a site: `mail`, anything but "no", leaves the site's own mail settings alone; `output`, a path for logs where
-a folder will not do, as with PBS's commands over Slurm.  Those list an array as one job: there, one pilot at a time.
+Options of a site: `mail`, any value but "no" keeps the site's own mail settings; `output`, a path for logs if a folder
+will not do, as with PBS's commands over Slurm.  Those commands list an array as one job: there, submit one pilot at a
+time (arrays = false).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from windfall.sites.dialects.job import (
     check,
     nonce_of,
 )
-from windfall.sites.dialects.script import script
+from windfall.sites.dialects.script import ArrayIndex, script
 
 _ID = re.compile(r"(\d{1,18})(?:\[(\d{0,9})\]|_(\d{1,9})|-(\d{1,9}))?(\.[\w.-]{1,200})?")
 _STATES = {"Q": QUEUED, "W": QUEUED, "T": QUEUED, "M": QUEUED, "H": HELD, "R": RUNNING, "E": RUNNING, "S": RUNNING,
@@ -73,7 +74,7 @@ def _submit(job: Job, resources: Callable[[Job], Iterator[str]]) -> Command:
 
 
 def render(job: Job) -> str:
-    return script(job, "${PBS_ARRAY_INDEX:-${PBS_ARRAYID:-$SLURM_ARRAY_TASK_ID}}", '"$PBS_JOBID"')
+    return script(job, ArrayIndex("${PBS_ARRAY_INDEX:-${PBS_ARRAYID:-$SLURM_ARRAY_TASK_ID}}"), '"$PBS_JOBID"')
 
 
 def _open_resources(job: Job) -> Iterator[str]:
@@ -111,12 +112,12 @@ def _clock(seconds: int) -> str:
 def submitted(answer: Answer) -> str:
     last = answer.out.strip().rpartition("\n")[2].strip()
     if answer.exit or not _ID.fullmatch(last):
-        raise text.refusal(answer, REFUSALS, "PBS refuses the job")
+        raise text.refusal(answer, REFUSALS, "PBS refused the job")
     return last
 
 
 def names(job: Job, id: str) -> list[str]:
-    """`7[].server` → `7[1].server`; an older Torque says `7.server`, and lists `7-1.server`."""
+    """Return `7[1].server` … for `7[].server`; an older Torque prints `7.server`, and lists `7-1.server`."""
     number, dot, server = id.partition(".")
     place = "[{}]" if number.endswith("[]") else "-{}"
     return ([number.removesuffix("[]") + place.format(index + 1) + dot + server for index in range(job.count)]
@@ -124,61 +125,79 @@ def names(job: Job, id: str) -> list[str]:
 
 
 def listing(user: str) -> Command:
-    """`qselect` first: a full listing of everybody's jobs would be a burden on a large site."""
-    return text.shell("LC_ALL=C TZ=UTC; export LC_ALL TZ",
-                      "if command -v qselect >/dev/null; then",
-                      f"    ids=$(qselect -u {quote(text.login(user))}) || exit",
-                      '    [ -n "$ids" ] || exit 0',
-                      "    exec qstat -f -t $ids",
-                      "fi", f"echo 'owner {user}'", "exec qstat -f")
+    """Return the command; it selects the user's jobs first, since a full listing would burden a large site."""
+    lines = ("LC_ALL=C TZ=UTC; export LC_ALL TZ",
+             "if command -v qselect >/dev/null; then",
+             f"    ids=$(qselect -u {quote(text.login(user))}) || exit",
+             '    [ -n "$ids" ] || exit 0',
+             "    exec qstat -f -t $ids",
+             "fi", f"echo 'owner {user}'", "exec qstat -f")
+    return text.shell(*lines)
 
 
 def listed(answer: Answer) -> list[Listed]:
-    """Jobs that ended between the two commands make the second one complain; the others are listed all the same."""
+    """Parse the listing.  The second command fails for jobs that ended after the first, but lists all others."""
     if answer.exit and not _only_gone(answer):
-        raise text.refusal(answer, REFUSALS, "PBS does not list jobs")
+        raise text.refusal(answer, REFUSALS, "PBS did not list the jobs")
     first, _, rest = answer.out.partition("\n")
     owner = first.removeprefix("owner ").strip() if first.startswith("owner ") else ""
     return text.jobs(_job(id, fields, owner) for id, fields in _blocks(rest if owner else answer.out))
 
 
 def _only_gone(answer: Answer) -> bool:
-    said = list(text.lines(answer.err))
-    return all(_GONE.search(line) for line in said) and bool(said or answer.exit == 153)
+    errors = list(text.lines(answer.err))
+    return all(_GONE.search(line) for line in errors) and bool(errors or answer.exit == 153)
 
 
 def _blocks(output: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """`Job Id: …`, then ` name = value` lines; a line that begins with a tab goes on with the value before, unless all
-    lines do: so it is with PBS's commands over Slurm."""
-    id, fields, last, tabbed = "", dict[str, str](), "", False
+    """Yield each job's id and fields, from `Job Id: …` and the lines ` name = value` after it."""
+    id, fields = "", _Fields()
     for line in text.lines(output):
-        found = _FIELD.match(line)
         if line.startswith("Job Id:"):
             if id:
-                yield id, fields
-            id, fields, last = line[7:].strip(), {}, ""
-        elif found and len(fields) < 500 and (not line.startswith("\t") or tabbed or not last):
-            tabbed, last = line.startswith("\t"), found[1]
-            fields[last] = found[2].strip()[:2000]
-        elif line.startswith("\t") and last:
-            fields[last] = (fields[last] + line.strip())[:2000]
+                yield id, fields.values
+            id, fields = line[7:].strip(), _Fields(fields.tabbed)
+        else:
+            fields.add(line)
     if id:
-        yield id, fields
+        yield id, fields.values
+
+
+class _Fields:
+    """The fields of one job.  A line that begins with a tab continues the value before, unless all lines begin with
+    one, as with PBS's commands over Slurm (`tabbed`)."""
+
+    def __init__(self, tabbed: bool = False) -> None:
+        self.values: dict[str, str] = {}
+        self.tabbed = tabbed
+        self._last = ""
+
+    def add(self, line: str) -> None:
+        found, tab = _FIELD.match(line), line.startswith("\t")
+        if found and len(self.values) < 500 and (not tab or self.tabbed or not self._last):
+            self.tabbed, self._last = tab, found[1]
+            self.values[self._last] = found[2].strip()[:2000]
+        elif tab and self._last:
+            self.values[self._last] = (self.values[self._last] + line.strip())[:2000]
 
 
 def _job(id: str, fields: dict[str, str], owner: str) -> Listed | None:
     found = _ID.fullmatch(id)
     whose = fields.get("Job_Owner", "").partition("@")[0]
-    if not found or found[2] == "" or (owner and owner != whose):  # an array's own line says what its members say
+    if not found or found[2] == "" or (owner and owner != whose):  # the line of an array repeats those of its members
         return None
     index = int(found[2] or found[3] or found[4] or 0)
-    start = text.when(fields.get("stime") or fields.get("start_time") or "", "%a %b %d %H:%M:%S %Y")
-    name = fields.get("Job_Name", "")
-    if index and nonce_of(name.removesuffix(f"-{index}")):  # Torque adds it
+    start = text.when(fields.get("stime", "") or fields.get("start_time", ""), "%a %b %d %H:%M:%S %Y")
+    return Listed(id=id, nonce=_nonce(fields.get("Job_Name", ""), index),
+                  state=_STATES.get(fields.get("job_state", "")[:1], RUNNING),
+                  reason=text.plain(fields.get("comment", "")), start=start, cores=_cores(fields))
+
+
+def _nonce(name: str, index: int) -> str:
+    """Return the nonce of an array's member; Torque appends the index to the name."""
+    if index and nonce_of(name.removesuffix(f"-{index}")):
         name = name.removesuffix(f"-{index}")
-    state = _STATES.get(fields.get("job_state", "")[:1], RUNNING)
-    nonce, comment = nonce_of(name, max(index, 1) - 1), text.plain(fields.get("comment", ""))
-    return Listed(id, nonce, state, comment, start, _cores(fields))
+    return nonce_of(name, max(index, 1) - 1)
 
 
 def _cores(fields: dict[str, str]) -> int:
@@ -192,9 +211,9 @@ def cancel(ids: Iterable[str]) -> list[Command]:
 
 
 def cancelled(answer: Answer) -> None:
-    said = [line for line in text.lines(answer.err + answer.out) if not _GONE.search(line)]
-    if answer.exit and said and not re.search("invalid state|already", " ".join(said).lower()):
-        raise text.refusal(answer, REFUSALS, "PBS does not cancel")
+    errors = [line for line in text.lines(answer.err + answer.out) if not _GONE.search(line)]
+    if answer.exit and errors and not re.search("invalid state|already", " ".join(errors).lower()):
+        raise text.refusal(answer, REFUSALS, "PBS did not cancel the jobs")
 
 
 def balance(user: str, account: str) -> Command | None:
@@ -210,7 +229,7 @@ def room(queue: str) -> Command | None:
 
 
 def roomed(answer: Answer) -> Room:
-    """Cores of nodes that are up, less those that jobs have; jobs queued by `state_count`."""
+    """Count the free cores of nodes that are up; take the queued jobs from `state_count`."""
     nodes, _, queues = answer.out.partition("\n--\n")
     free = total = 0
     for node in re.split(r"\n\s*\n", nodes):

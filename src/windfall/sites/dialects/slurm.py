@@ -1,9 +1,9 @@
-"""Slurm.
+"""The dialect of Slurm.
 
-Options are words of the command line: they outrank the user's own lines and what the site sets by variables, and
-need no quoting of Slurm's.  The script comes by standard input.  Times are asked for as seconds since 1970.
+Options are words of the command line: there they outrank the user's directives and the site's variables, and need no
+quoting.  `sbatch` reads the script from standard input.  `squeue` prints times as seconds since 1970.
 
-Option of a site: `signal` = "no" leaves out the signal before the end.
+Option of a site: `signal` = "no" omits the signal before the end of the wall time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from shlex import quote
 from typing import NamedTuple
 
 from windfall.errors import SiteRefused
-from windfall.sites.dialects import text
+from windfall.sites.dialects import reasons, text
 from windfall.sites.dialects.job import (
     ENDED,
     HELD,
@@ -29,12 +29,12 @@ from windfall.sites.dialects.job import (
     check,
     nonce_of,
 )
-from windfall.sites.dialects.script import script
+from windfall.sites.dialects.script import ArrayIndex, script
 
 _ID = re.compile(r"\d{1,18}(?:_(\d{1,9}))?(?:\+\d{1,6})?")
 _PARSABLE = re.compile(r"(\d{1,18})(?:;[\w.-]{1,100})?")
 _ENDED = {"CA", "CD", "F", "TO", "NF", "OOM", "BF", "DL", "PR", "RV"}
-# What a user has set for his own listings would hide jobs from ours.
+# Variables that a user has set for his own listings would hide jobs from this one.
 _ALL = tuple(word for name in ("PARTITION", "ACCOUNT", "QOS", "NAMES", "LICENSES", "USERS", "STATES")
              for word in ("-u", f"SQUEUE_{name}"))
 _HELD_FOR = re.compile(r"jobheld|launch failed requeued held|^held|hold", re.IGNORECASE)
@@ -44,7 +44,7 @@ REFUSALS: text.Table = (
     (r"maxsubmitjob|grpsubmitjob|submitjobsper|temporarily unable to accept|maxjobcount|too many jobs"
      r"|resource temporarily unavailable", text.LIMIT),
     (r"wallduration|maxcpu|maxnode|maxtres|maxmem|maxgres|mincpu|mintres", text.SHAPE),
-    (r"violates accounting/qos policy", text.LIMIT),  # its words name every cause there may be
+    (r"violates accounting/qos policy", text.LIMIT),  # this message lists every possible cause
     (r"invalid account|account/partition|invalid qos|qos not permitted|invalid wckey", text.ACCOUNT),
     (r"invalid partition|partition name specified|partition.*(?:inactive|not available|not in a state)", text.QUEUE),
     (r"time limit|node configuration|memory required|memory specification|cpu count|more processors|node count"
@@ -59,8 +59,8 @@ def submit(job: Job) -> Command:
 
 
 def render(job: Job) -> str:
-    """The script; the options stand in front of it as Slurm's users know them."""
-    return script(job, "$SLURM_ARRAY_TASK_ID", '"$SLURM_JOB_ID"')
+    """Return the script."""
+    return script(job, ArrayIndex("$SLURM_ARRAY_TASK_ID"), '"$SLURM_JOB_ID"')
 
 
 def _options(job: Job) -> Iterator[str]:
@@ -86,14 +86,14 @@ def _options(job: Job) -> Iterator[str]:
 
 
 def _minutes(seconds: int) -> str:
-    """Slurm counts in minutes and rounds up; down here, so that the pilot never believes in time it has not."""
+    """Return whole minutes, which Slurm counts in, rounded down: the pilot must not count on more than it asked for."""
     return str(max(1, seconds // 60))
 
 
 def submitted(answer: Answer) -> str:
     found = _PARSABLE.fullmatch(answer.out.strip().rpartition("\n")[2])
     if answer.exit or not found:
-        raise text.refusal(answer, REFUSALS, "Slurm refuses the job")
+        raise text.refusal(answer, REFUSALS, "Slurm refused the job")
     return found[1]
 
 
@@ -108,7 +108,7 @@ def listing(user: str) -> Command:
 
 def listed(answer: Answer) -> list[Listed]:
     if answer.exit:
-        raise text.refusal(answer, REFUSALS, "Slurm does not list jobs")
+        raise text.refusal(answer, REFUSALS, "Slurm did not list the jobs")
     return text.jobs(map(_job, text.lines(answer.out)))
 
 
@@ -118,10 +118,10 @@ def _job(line: str) -> Listed | None:
     if not found:
         return None
     reason = "" if reason in ("None", "(null)") else text.plain(reason)
-    state = state.strip()
-    return Listed(id.strip(), nonce_of(name, int(found[1] or 1) - 1), _state(state, reason),
-                  text.plain(f"{state} {reason}") if state in _ENDED else reason, text.whole(start),
-                  text.whole(cores) or 0)
+    state, explained = state.strip(), reasons.slurm(reason)
+    return Listed(id=id.strip(), nonce=nonce_of(name, int(found[1] or 1) - 1), state=_state(state, reason),
+                  reason=text.plain(reasons.slurm_end(state, explained) if state in _ENDED else explained),
+                  start=text.whole(start), cores=text.whole(cores) or 0)
 
 
 def _state(code: str, reason: str) -> str:
@@ -129,7 +129,7 @@ def _state(code: str, reason: str) -> str:
         return ENDED
     if code in ("PD", "RD", "RF", "RH", "RQ", "SE"):
         return HELD if code in ("RH", "SE") or _HELD_FOR.search(reason) else QUEUED
-    return RUNNING  # suspended, completing and what a later version may say: it still holds its place
+    return RUNNING  # suspended, completing, or a state of a later version: the job still holds its nodes
 
 
 def cancel(ids: Iterable[str]) -> list[Command]:
@@ -137,9 +137,9 @@ def cancel(ids: Iterable[str]) -> list[Command]:
 
 
 def cancelled(answer: Answer) -> None:
-    """Jobs that have ended already are no failure."""
+    """Raise if a cancellation failed; jobs that have already ended are no failure."""
     if answer.exit and not re.search("invalid job id|already completing|already complete", answer.err.lower()):
-        raise text.refusal(answer, REFUSALS, "Slurm does not cancel")
+        raise text.refusal(answer, REFUSALS, "Slurm did not cancel the jobs")
 
 
 def balance(user: str, account: str) -> Command | None:
@@ -149,15 +149,17 @@ def balance(user: str, account: str) -> Command | None:
 
 
 def balanced(answer: Answer) -> list[Balance]:
-    """What Slurm holds against GrpTRESMins, of accounts and of the user in them: CPU minutes used (GrpTRESRaw, which
-    fade where PriorityDecayHalfLife says so; RawUsage, in billing units, where there are none) and those that running
-    jobs may still take (TRESRunMins).  The user's own are left out of the latter: our pilots are counted as it is.
-    Limits of a parent account, or of a quality of service, are not told here."""
+    """Return the balances of the accounts, and of the user in them, that Slurm compares with GrpTRESMins.
+
+    Used are the CPU minutes of GrpTRESRaw, which decay if the site sets PriorityDecayHalfLife, or else RawUsage in
+    billing units.  TRESRunMins has those that running jobs may still take, without the user's own: the core counts its
+    pilots itself.  `sshare` does not show the limits of a parent account or of a quality of service.
+    """
     if answer.exit and "not running a supported" in answer.out + answer.err:
-        raise SiteRefused("Slurm keeps no accounts there, so it cannot say what is left",
-                          "take balance = true out of the site's file, and say core-hours instead", kind=text.ACCOUNT)
+        raise SiteRefused("Slurm keeps no accounts there, so it has no balance of yours",
+                          "replace balance = true in the site's file by core-hours = N", kind=text.ACCOUNT)
     if answer.exit:
-        raise text.refusal(answer, REFUSALS, "Slurm does not say what the account has left")
+        raise text.refusal(answer, REFUSALS, "Slurm did not show the account's balance")
     found: dict[str, list[_Share]] = {}
     for line in text.lines(answer.out):
         if share := _share(line):
@@ -182,7 +184,7 @@ def _share(line: str) -> _Share | None:
 
 
 def _cpu(minutes: str) -> int | None:
-    """Core-seconds, of `cpu=60,mem=0,…`."""
+    """Return the core-seconds in `cpu=60,mem=0,…`."""
     found = re.search(r"(?:^|,)cpu=(\d{1,15})", minutes)
     return int(found[1]) * 60 if found else None
 

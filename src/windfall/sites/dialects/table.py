@@ -1,4 +1,4 @@
-"""The dialects by name, and what each of them can say.  They are modules: pure functions, no state."""
+"""The dialects by name, and the functions of each.  Dialects are modules of pure functions, without state."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ class Dialect(Protocol):
 
     def submit(self, job: Job) -> Command: ...
     def render(self, job: Job) -> str:
-        """The script that a job runs."""
+        """Return the script that a job runs."""
     def submitted(self, answer: Answer) -> str:
-        """The job's id; SiteRefused says why there is none, SiteUnreachable that only a listing can tell."""
+        """Return the job's id.  Raise SiteRefused if the job was refused, SiteUnreachable if only a listing can
+        tell."""
     def names(self, job: Job, id: str) -> list[str]:
-        """Of the pilots of a submission, as `listed` will call them: one for each of its nonces."""
+        """Return the ids under which `listed` will report the pilots of a submission, one for each nonce."""
     def listing(self, user: str) -> Command:
-        """All jobs of the user in one command, however many."""
+        """Return the one command that lists all jobs of the user."""
     def listed(self, answer: Answer) -> list[Listed]: ...
     def cancel(self, ids: Iterable[str]) -> list[Command]:
-        """As few commands as possible; ids as `listed` gave them."""
+        """Return the commands, as few as possible, that cancel jobs by the ids from `listed`."""
     def cancelled(self, answer: Answer) -> None:
-        """Jobs that are gone already are no error."""
+        """Raise if a cancellation failed; jobs that have already ended are no failure."""
     def balance(self, user: str, account: str) -> Command | None:
-        """Nothing where the batch system keeps no balance."""
+        """Return the command that asks for the account's balance; None if the batch system keeps none."""
     def balanced(self, answer: Answer) -> list[Balance]: ...
     def room(self, queue: str) -> Command | None: ...
     def roomed(self, answer: Answer) -> Room: ...
@@ -44,6 +45,6 @@ DIALECTS: dict[str, Dialect] = {
 def dialect(name: str) -> Dialect:
     if name not in DIALECTS:
         near = get_close_matches(name, DIALECTS, 1)
-        raise BadInput(f"no batch system is called {name!r}",
-                       f"did you mean {near[0]}?" if near else "one of " + ", ".join(DIALECTS))
+        raise BadInput(f"there is no dialect {name!r}",
+                       f"did you mean {near[0]}?" if near else "choose one of " + ", ".join(DIALECTS))
     return DIALECTS[name]

@@ -1,7 +1,7 @@
-"""Reading what a batch system prints.  It is hostile: bounded, tolerant of lines it does not know, never evaluated.
+"""Parsing of batch systems' output, which may be hostile: bounded, tolerant of unknown lines, never evaluated.
 
-A listing that failed is an error, never an empty listing: an empty one says that all pilots are gone.  So is one that
-is too long: cut off, it would say so of those behind the cut.
+A failed listing is an error, never an empty listing: an empty one means that all pilots are gone.  A listing that is
+too long is an error, too: cut off, it would mean that the pilots behind the cut are gone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from windfall.sites.dialects.job import Answer, Command, Listed
 
 MAX_JOBS = 200_000  # of one user, array members included
 MAX_REASON = 200
-MAX_FIELD = 1 << 16  # characters, of what is not for people
+MAX_FIELD = 1 << 16  # characters of a field that no person reads
 CHUNK = 500  # ids in one command
 
 _SPACE = re.compile(r"\s+")
@@ -33,19 +33,19 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u206
 
 
 def plain(text: object, most: int = MAX_REASON) -> str:
-    """One line that can be shown to a person."""
+    """Return the text as one line that can be shown to a person."""
     line = _SPACE.sub(" ", _CONTROL.sub(" ", str(text)[: most * 8])).strip()
     return line if len(line) <= most else line[: most - 1] + "…"
 
 
 def whole(text: object) -> int | None:
-    """A number from 0 on; anything else is nothing."""
+    """Parse a number from 0 on; return None for anything else."""
     word = str(text).strip() if isinstance(text, (str, int)) else ""
     return int(word) if 0 < len(word) < 19 and word.isascii() and word.isdigit() else None
 
 
 def when(text: str, *formats: str) -> int | None:
-    """UTC → seconds since 1970; what cannot be read is nothing."""
+    """Parse a time in UTC into seconds since 1970; return None if no format fits."""
     for form in formats:
         try:
             return timegm(datetime.strptime(_SPACE.sub(" ", text.strip()[:40]), form).timetuple())
@@ -55,17 +55,17 @@ def when(text: str, *formats: str) -> int | None:
 
 
 def lines(text: str) -> Iterator[str]:
-    """One at a time: there may be as many as the channel takes bytes."""
+    """Yield the lines one at a time: there may be millions."""
     at = 0
     while at < len(text):
-        end = text.find("\n", at) % (len(text) + 1)  # there need not be one at the end
+        end = text.find("\n", at) % (len(text) + 1)  # the last line may lack its end
         if not (line := text[at:end]).isspace() and line:
             yield line
         at = end + 1
 
 
 def jobs(found: Iterable[Listed | None]) -> list[Listed]:
-    """All of a listing."""
+    """Return the jobs of a listing; raise if there are too many."""
     every = list(islice((job for job in found if job is not None), MAX_JOBS + 1))
     if len(every) > MAX_JOBS:
         raise _too_many()
@@ -73,14 +73,14 @@ def jobs(found: Iterable[Listed | None]) -> list[Listed]:
 
 
 def _too_many() -> SiteError:
-    return SiteError(f"the site lists more than {MAX_JOBS} jobs", "this many cannot be listed at once")
+    return SiteError(f"the site lists more than {MAX_JOBS} jobs", "Windfall cannot list so many at once")
 
 
 # --- structured text -------------------------------------------------------------------------------------------
 
 
 def from_json(text: str) -> Any:
-    """What is no JSON is an error: half a listing says that the other half is gone."""
+    """Parse JSON; raise if that fails: half a listing would mean that the other half is gone."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -88,7 +88,7 @@ def from_json(text: str) -> Any:
 
 
 def from_xml(text: str, root: str, each: str) -> list[dict[str, str]]:
-    """The elements called `each`, with the text of their children.  Entities and document types are refused."""
+    """Return the elements `each` with the text of their children; refuse entities and document types."""
     reader = _Xml(root, each)
     try:
         reader.parser.Parse(text.encode("utf-8", "replace"), True)
@@ -116,7 +116,7 @@ class _Xml:
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         if self.root not in ("", name):
             raise ValueError("something else")
-        self.root = ""  # only the first is looked at
+        self.root = ""  # checked at the first element only
         if name == self.each and self.inside is None:
             self.inside = {f"@{key}": value for key, value in attributes.items()}
         self.name = name
@@ -139,30 +139,29 @@ class _Xml:
 LIMIT, BUSY, ACCOUNT, QUEUE, SHAPE, DENIED, DISK, MISSING, ARRAY, OTHER = (
     "limit", "busy", "account", "queue", "shape", "denied", "disk", "missing", "array", "other",
 )  # fmt: skip
-"""Why a batch system says no.
+"""Why a batch system refuses a command.
 
-    limit     as many jobs as the site allows: back-pressure, not a failure; later there is room again
-    busy      its server did not answer; the job may have been taken all the same, a listing will tell
-    array     this many at once is too many, or it knows no arrays: fewer at a time
-    the rest  will be refused again until somebody changes something
+    limit     the user has as many jobs as the site allows: back-pressure, not a failure; later there is room again
+    busy      the batch system's server did not answer; it may have taken the job, a listing will tell
+    array     the array is too large, or the batch system knows no arrays: submit fewer at a time
+    the rest  the batch system refuses again until a person changes something
 """
 
 CURES = {
-    LIMIT: "nothing to do: more pilots follow as others end",
-    BUSY: "nothing to do if it passes; else ask whether the batch system is down",
-    ACCOUNT: "check the site's account: ask the site which ones you may charge",
-    QUEUE: "check the site's partition or queue",
+    LIMIT: "nothing to do: Windfall submits more pilots as others end",
+    BUSY: "nothing to do if it passes; otherwise ask the site whether its batch system is down",
+    ACCOUNT: "correct the account in the site's file: ask the site which ones you may charge",
+    QUEUE: "correct the partition or queue in the site's file",
     SHAPE: "ask for fewer cores, less memory or a shorter wall time, or for another partition",
-    DENIED: "the site does not let this user submit there: check account, partition and host",
-    DISK: "the home directory is full: make room there",
-    MISSING: "its commands are not found on that host: is that the login node (host in the site's file), and is it "
-             "that batch system (dialect)?",
-    ARRAY: "submit fewer pilots at a time",
-    OTHER: "the site's own message says more; if those are another batch system's commands, the dialect in the site's "
-           "file is wrong",
+    DENIED: "the site does not let this user submit there: check account, partition and host in the site's file",
+    DISK: "the home directory is full: free space there",
+    MISSING: "the batch system's commands are not found on that host: check host (is it the login node?) and dialect "
+             "in the site's file",
+    ARRAY: "Windfall submits fewer pilots at a time",
+    OTHER: "follow the site's own message; if it names another batch system, correct the dialect in the site's file",
 }
 
-Table = tuple[tuple[str, str], ...]  # pattern in lower case, kind; the first that is found counts
+Table = tuple[tuple[str, str], ...]  # pattern in lower case, kind; the first pattern found counts
 
 COMMON: Table = (
     (r"quota exceeded|no space left on device|disc quota", DISK),
@@ -173,14 +172,14 @@ COMMON: Table = (
 
 
 def refusal(answer: Answer, table: Table, doing: str) -> SiteRefused | SiteUnreachable:
-    """What a failed command means.  Unsure is what may have been done all the same: a refusal must be one."""
-    said = plain(answer.err[-4000:] + " " + answer.out[-4000:], 4000)
-    low = said.lower()
+    """Return the error of a failed command: SiteRefused only if it surely did nothing, else SiteUnreachable."""
+    output = plain(answer.err[-4000:] + " " + answer.out[-4000:], 4000)
+    low = output.lower()
     found = [kind for pattern, kind in (*table, *COMMON) if re.search(pattern, low)]
-    kind = BUSY if BUSY in found else found[0] if found else OTHER  # a warning may stand beside the true cause
+    kind = BUSY if BUSY in found else found[0] if found else OTHER  # the output may hold a warning beside the cause
     if kind == OTHER and answer.exit == 127:
         kind = MISSING
-    message = f"{doing}: {plain(said) or f'exit {answer.exit} without a word'}"
+    message = f"{doing}: {plain(output) or f'exit code {answer.exit}, and no output'}"
     if kind == BUSY:
         return SiteUnreachable(message, CURES[BUSY])
     if answer.exit == 0 or _killed(answer.exit):
@@ -189,7 +188,7 @@ def refusal(answer: Answer, table: Table, doing: str) -> SiteRefused | SiteUnrea
 
 
 def _killed(code: int) -> bool:
-    """By a signal, as a process or its shell tells it.  PBS's own errors end with 153 or more."""
+    """Did a signal end the command?  PBS's own errors have exit codes from 153 on."""
     return code < 0 or 128 < code <= 128 + 24
 
 
@@ -197,24 +196,24 @@ def _killed(code: int) -> bool:
 
 
 def chunks(ids: Iterable[str], pattern: re.Pattern[str]) -> Iterator[tuple[str, ...]]:
-    """Ids for one command each; one that is no id of this batch system would be an option, or worse."""
+    """Yield the ids in chunks for one command each; refuse anything else, since it could be read as an option."""
     every = tuple(ids)
     for each in every:
         if not pattern.fullmatch(each):
-            raise BadInput(f"{plain(each, 40)!r} is no job of this batch system")
+            raise BadInput(f"{plain(each, 40)!r} is not a job id of this batch system")
     for at in range(0, len(every), CHUNK):
         yield every[at : at + CHUNK]
 
 
 def login(user: str) -> str:
-    """A user's name, if it is one."""
+    """Return the user's name; refuse anything else."""
     if not _USER.fullmatch(user):
         raise BadInput(f"{plain(user, 40)!r} is not the name of a user")
     return user
 
 
 def shell(*parts: str) -> Command:
-    """A script for the site's plain shell."""
+    """Return the command that runs these lines in the site's /bin/sh."""
     return Command(("/bin/sh",), "\n".join(parts) + "\n")
 
 
@@ -223,7 +222,7 @@ def words(argv: Iterable[str]) -> str:
 
 
 def document(path: str, content: str) -> str:
-    """Shell lines that write a file that only its owner reads."""
+    """Return shell lines that write a file which only its owner can read."""
     end = "WINDFALL"
     while end in content:
         end += "_"

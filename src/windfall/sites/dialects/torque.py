@@ -1,4 +1,4 @@
-"""Torque, and what speaks like it: `pbs`, but for how a job's size and an array are asked for."""
+"""The dialect of Torque and its relatives: as `pbs`, but with other options for a job's size and for arrays."""
 
 from __future__ import annotations
 

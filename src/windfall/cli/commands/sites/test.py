@@ -103,9 +103,9 @@ async def _try_here(site: Any, client: Any, tell: Any, patience: float) -> tuple
         with suppress(NotImplementedError, ValueError):
             loop.add_signal_handler(number, task.cancel)
     way = channel(site, login.here if login.can_ask() else None)
-    trial = Trial(site, way, client, tell, patience)
+    trial = Trial(site, way, client, tell)
     try:
-        return await trial.run(), trial.found
+        return await trial.run(patience), trial.found
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
     finally:
