@@ -1,6 +1,7 @@
-"""Which seed caught each mutant last: its test begins there, so that most take no time.
+"""Find the seed whose world catches a mutant.
 
-`python -m tests.property.caught` plays them all, and writes down which seeds catch them now.
+The file caught.json holds the seed that caught each mutant last.  The test of a mutant tries that seed first, and so
+most tests take no time.  `python -m tests.property.caught` plays all mutants and writes down which seeds catch them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ LAST: dict[str, int] = json.loads(FILE.read_text())
 
 
 def caught_by(name: str, promise: str, worlds: Callable[[int], Plan], most: int) -> int:
-    """The seed in whose world that promise is broken: last time's, or the first."""
+    """Return a seed in whose world that promise is broken: the seed in caught.json, or else the first that does."""
     told: dict[str, int] = {}
     for seed in (LAST.get(name, 0), *range(most)):
         try:

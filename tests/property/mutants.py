@@ -1,6 +1,6 @@
-"""Mistakes that somebody could make, one each, and the promise that must tell.
+"""Mutants: each plants one defect in the core, the driver or the agenda, and names the promise that must break.
 
-A mutant patches the core, the driver or the agenda.  One that no promise catches shows a hole in the invariants.
+The name of a mutant states the defect.  A mutant that breaks no promise shows a hole in the invariants.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ MUTANTS: dict[str, tuple[str, Callable[[Patch], None], Worlds]] = {}
 
 
 def mutant(promise: str, worlds: Worlds = random_plan) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
-    """`worlds`: those in which the mistake can matter, if it rarely does elsewhere."""
+    """Register a mutant; `worlds` makes plans in which the defect matters, if it rarely does in random ones."""
 
     def add(make: Callable[[Patch], None]) -> Callable[[Patch], None]:
         MUTANTS[make.__name__] = (promise, make, worlds)
@@ -73,7 +73,7 @@ def drop_clauses(patch: Patch, *names: str) -> None:
 
 
 @mutant("P2")
-def release_before_flush(patch: Patch) -> None:
+def server_releases_effects_before_the_flush(patch: Patch) -> None:
     def turn(self: Any) -> None:
         group, self.inbox = self.inbox, []
         self.ahead = True
@@ -94,18 +94,18 @@ def release_before_flush(patch: Patch) -> None:
 
 
 @mutant("P2")
-def a_disk_that_does_not_flush(patch: Patch) -> None:
+def disk_loses_rows_of_a_flush(patch: Patch) -> None:
     def flush(self: Any) -> list[bytes]:
         fresh, self.cache = self.cache, []
-        self.rows += fresh[: len(self.rows) % 7]  # now and then one gets lost
+        self.rows += fresh[: len(self.rows) % 7]  # some rows are lost
         return fresh
 
     patch.setattr(driver.Disk, "flush", flush)
 
 
 @mutant("P2")
-def a_flush_that_fails_is_forgotten(patch: Patch) -> None:
-    """The disk is full, and the server goes on as if it were not."""
+def server_goes_on_after_a_failed_flush(patch: Patch) -> None:
+    """When the disk is full, the server drops the rows that it could not write and goes on."""
     original = driver.Disk.flush
 
     def flush(self: Any) -> list[bytes]:
@@ -123,8 +123,8 @@ def a_flush_that_fails_is_forgotten(patch: Patch) -> None:
 
 
 @mutant("P1", regretted_plan)
-def no_generation_fence(patch: Patch) -> None:
-    """A success of an older generation counts for the present one."""
+def success_of_an_older_generation_counts(patch: Patch) -> None:
+    """Let a success of an older generation decide the present one."""
     original = reports.end_by_report
 
     def reported(core: Any, row: int, report: Any) -> Any:
@@ -138,8 +138,8 @@ def no_generation_fence(patch: Patch) -> None:
 
 
 @mutant("rule 8")
-def no_epoch_fence(patch: Patch) -> None:
-    """A superseded or draining pilot is granted work."""
+def superseded_or_draining_pilot_is_granted_tasks(patch: Patch) -> None:
+    """Grant tasks to a superseded or draining pilot as to a live one."""
     original = granting.grant
 
     def grant(core: Any, pilot: Any, *rest: Any) -> bool:
@@ -153,7 +153,7 @@ def no_epoch_fence(patch: Patch) -> None:
 
 
 @mutant("P1")
-def anybody_may_report(patch: Patch) -> None:
+def report_of_a_foreign_pilot_counts(patch: Patch) -> None:
     def ends(core: Any, pilot: Any, told: list[Any]) -> Iterator[Any]:
         for report in told:
             row = core.state.attempts.row(report.a)
@@ -170,7 +170,7 @@ def anybody_may_report(patch: Patch) -> None:
 
 
 @mutant("P3")
-def owners_do_not_matter(patch: Patch) -> None:
+def pilot_is_granted_tasks_of_any_owner(patch: Patch) -> None:
     original = State._cost_on
 
     def cost(self: State, pc: Any, cls: Any) -> int:
@@ -187,7 +187,7 @@ def owners_do_not_matter(patch: Patch) -> None:
 
 
 @mutant("P1")
-def lost_is_guessed_to_be_done(patch: Patch) -> None:
+def lost_attempt_counts_as_succeeded(patch: Patch) -> None:
     original = verdicts.lose
 
     def lose(core: Any, row: int, why: str, present: bool, stays: bool, outcome: int = 0) -> Any:
@@ -199,8 +199,8 @@ def lost_is_guessed_to_be_done(patch: Patch) -> None:
 
 
 @mutant("P1")
-def a_success_counts_twice(patch: Patch) -> None:
-    """A second success of the same generation is taken for the result, too."""
+def second_success_of_a_generation_counts_too(patch: Patch) -> None:
+    """Take a second success of the same generation for the result, too."""
     original = verdicts.judge
 
     def judge(core: Any, row: int, end: Any, died: bool) -> None:
@@ -212,7 +212,7 @@ def a_success_counts_twice(patch: Patch) -> None:
 
 
 @mutant("books")
-def a_success_is_counted_twice_in_its_target(patch: Patch) -> None:
+def success_is_counted_twice_in_its_target(patch: Patch) -> None:
     original = attempts._succeeded
 
     def succeeded(state: Any, bag: Any, target: Any, tasks: list[int], finished: int) -> None:
@@ -223,13 +223,13 @@ def a_success_is_counted_twice_in_its_target(patch: Patch) -> None:
 
 
 @mutant("P2")
-def a_duplicate_epoch_is_a_stranger(patch: Patch) -> None:
-    """Reports under a new epoch for what the older one was granted are ignored."""
+def new_epoch_adopts_no_attempts(patch: Patch) -> None:
+    """Ignore what a pilot reports, under a new epoch, of attempts granted to its older one."""
     patch.setattr(exchange, "_adopt", lambda *_: None)
 
 
 @mutant("cost")
-def returned_counts_as_failed(patch: Patch) -> None:
+def returned_attempt_counts_as_failed(patch: Patch) -> None:
     original = verdicts.judge
 
     def judge(core: Any, row: int, end: Any, died: bool) -> None:
@@ -245,35 +245,35 @@ def returned_counts_as_failed(patch: Patch) -> None:
 
 
 @mutant("P4")
-def a_grant_is_not_sent_again(patch: Patch) -> None:
+def unacknowledged_grant_is_not_sent_again(patch: Patch) -> None:
     patch.setattr(reply, "_unacknowledged", lambda *_: [])
 
 
 @mutant("P4")
-def a_lease_that_runs_out_gives_nothing_back(patch: Patch) -> None:
+def expired_lease_gives_no_attempt_back(patch: Patch) -> None:
     patch.setattr(leases, "_expired", lambda *_: iter(()))
 
 
 @mutant("P4")
-def a_wake_up_is_lost(patch: Patch) -> None:
+def waiting_pilots_are_never_woken(patch: Patch) -> None:
     patch.setattr(engine, "feed_parked", lambda _: None)
     patch.setattr(wake, "feed_parked", lambda _: None)
 
 
 @mutant("P4", hole_plan)
-def a_host_that_has_waited_is_forgotten(patch: Patch) -> None:
-    """Nobody tells those who wait there that they may have a task now."""
+def end_of_a_quarantine_is_ignored(patch: Patch) -> None:
+    """Wake no pilot of a quarantined host when its quarantine is over."""
     patch.setitem(engine._TIMERS, "host", lambda *_: None)
 
 
 @mutant("P4")
-def nobody_cancels_what_is_stranded(patch: Patch) -> None:
+def stranded_tasks_are_not_cancelled(patch: Patch) -> None:
     for module in (verdicts, reports):
         patch.setattr(module, "cancel_if_stranded", lambda *_, **__: None)
 
 
 @mutant("books")
-def what_comes_back_is_not_ready(patch: Patch) -> None:
+def returned_task_does_not_become_ready(patch: Patch) -> None:
     original = attempts.set_task
 
     def set_task(state: Any, bag: Any, task: int, new: int) -> None:
@@ -287,8 +287,8 @@ def what_comes_back_is_not_ready(patch: Patch) -> None:
 
 
 @mutant("rule 8")
-def silence_counts_from_before_the_restart(patch: Patch) -> None:
-    """No time to reconcile: everything unstarted expires as soon as the server is back."""
+def silence_from_before_a_restart_expires_leases(patch: Patch) -> None:
+    """Expire every lease as soon as the server is back, so that pilots have no time to reconcile."""
     original = engine.Core.resume
 
     def resume(self: Any, now: int) -> None:
@@ -301,7 +301,7 @@ def silence_counts_from_before_the_restart(patch: Patch) -> None:
 
 
 @mutant("rule 8")
-def a_pilot_starts_after_its_lease(patch: Patch) -> None:
+def pilot_starts_tasks_after_its_lease(patch: Patch) -> None:
     def forever(self: Any, now: int) -> bool:
         self.lease_end = now + 60_000
         return True
@@ -310,7 +310,7 @@ def a_pilot_starts_after_its_lease(patch: Patch) -> None:
 
 
 @mutant("rule 8", slow_plan)
-def a_lease_counts_from_its_answer(patch: Patch) -> None:
+def lease_counts_from_the_arrival_of_the_answer(patch: Patch) -> None:
     original = Agenda.answer_received
 
     def answer_received(self: Any, now: int, answer: Any) -> bool:
@@ -323,23 +323,23 @@ def a_lease_counts_from_its_answer(patch: Patch) -> None:
 
 
 @mutant("rule 8", skewed_plan)
-def clocks_are_taken_to_agree(patch: Patch) -> None:
-    """No margin: what a slow clock still allows has been given up already."""
+def lease_has_no_margin_for_slow_clocks(patch: Patch) -> None:
+    """Leave no margin: the server gives up attempts that a pilot with a slow clock may still start."""
     patch.setattr(driver, "CONFIG", dataclasses.replace(driver.CONFIG, margin=0))
 
 
 @mutant("P4")
-def room_on_the_disk_is_not_noticed(patch: Patch) -> None:
-    def frugal(core: Any, event: Any) -> None:
+def waiting_pilots_are_not_woken_when_the_disk_has_room(patch: Patch) -> None:
+    def disk_low(core: Any, event: Any) -> None:
         core.state.disk_low = event.on
         core.done(event)
 
-    patch.setitem(engine._HANDLERS, e.DiskLow, frugal)
+    patch.setitem(engine._HANDLERS, e.DiskLow, disk_low)
 
 
 @mutant("P1")
-def external_effects_do_not_matter(patch: Patch) -> None:
-    """Silence is enough to start what has external effects a second time."""
+def external_effects_are_given_up_on_silence(patch: Patch) -> None:
+    """Give up attempts with external effects on silence alone, so that they start a second time."""
     original = leases._expired
 
     def expired(core: Any, pilot: Any) -> Any:
@@ -356,12 +356,12 @@ def external_effects_do_not_matter(patch: Patch) -> None:
 
 
 @mutant("P5")
-def seats_are_free(patch: Patch) -> None:
+def pilot_ignores_how_many_seats_are_free(patch: Patch) -> None:
     patch.setattr(Seats, "fits", lambda self, need: True)
 
 
 @mutant("P5")
-def memory_does_not_matter(patch: Patch) -> None:
+def memory_of_a_pilot_is_ignored(patch: Patch) -> None:
     original = State._cost_on
 
     def cost(self: State, pc: Any, cls: Any) -> int:
@@ -376,17 +376,17 @@ def memory_does_not_matter(patch: Patch) -> None:
 
 
 @mutant("P5")
-def files_are_not_waited_for(patch: Patch) -> None:
+def target_starts_before_its_files_are_gathered(patch: Patch) -> None:
     patch.setattr(TargetState, "waits", property(lambda self: self.pending > 0))
 
 
 @mutant("P5")
-def what_was_saved_is_forgotten(patch: Patch) -> None:
+def checkpoints_are_not_kept(patch: Patch) -> None:
     patch.setattr(attempts, "_keep_checkpoint", lambda *_: None)
 
 
 @mutant("P5")
-def a_whole_pilot_is_one_core(patch: Patch) -> None:
+def whole_task_leaves_cores_of_its_pilot_free(patch: Patch) -> None:
     original = State._cost_on
 
     def cost(self: State, pc: Any, cls: Any) -> int:
@@ -400,7 +400,7 @@ def a_whole_pilot_is_one_core(patch: Patch) -> None:
 
 
 @mutant("P5")
-def the_time_that_is_left_does_not_matter(patch: Patch) -> None:
+def pilot_ignores_the_time_that_it_has_left(patch: Patch) -> None:
     original = agenda.Spec.__init__
 
     def spec(self: Any, *rest: Any) -> None:
@@ -414,13 +414,13 @@ def the_time_that_is_left_does_not_matter(patch: Patch) -> None:
 
 
 @mutant("P6")
-def limits_do_not_matter(patch: Patch) -> None:
+def limits_of_a_site_are_ignored(patch: Patch) -> None:
     patch.setattr(reconcile, "_room", lambda *_: 1 << 30)
 
 
 @mutant("P6")
-def a_goodbye_is_the_end_of_the_job(patch: Patch) -> None:
-    """The next one is sent before the batch system has let go of the last."""
+def job_ends_with_the_goodbye_of_its_pilot(patch: Patch) -> None:
+    """Send the next pilot before the batch system has ended the job of the last."""
     _ends_with_its_pilot(patch, lambda why: why not in ("silent", "requeued"))
 
 
@@ -437,7 +437,7 @@ def _ends_with_its_pilot(patch: Patch, when: Callable[[str], bool]) -> None:
 
 
 @mutant("P6", crowded_plan("requeued"))
-def what_went_back_into_the_queue_does_not_count(patch: Patch) -> None:
+def requeued_job_is_not_counted(patch: Patch) -> None:
     original = site_session._adopt
 
     def adopt(core: Any, site: Any, listed: Any, began: int) -> None:
@@ -451,21 +451,21 @@ def what_went_back_into_the_queue_does_not_count(patch: Patch) -> None:
 
 
 @mutant("P6", crowded_plan("cut off"))
-def a_silent_pilot_holds_nothing(patch: Patch) -> None:
-    """What may still run is not counted any more."""
+def job_of_a_silent_pilot_is_not_counted(patch: Patch) -> None:
+    """Stop counting the job of a silent pilot, although it may still run."""
     patch.setattr(driver, "CONFIG", dataclasses.replace(driver.CONFIG, silence=12_000))
     _ends_with_its_pilot(patch, lambda why: why == "silent")
 
 
 @mutant("P6")
-def queued_pilots_reserve_nothing(patch: Patch) -> None:
-    """What has been used counts, what waits in the queue does not."""
+def queued_pilots_reserve_no_budget(patch: Patch) -> None:
+    """Count what pilots have used, and nothing that queued pilots have reserved."""
     original = reconcile.unreserved
     patch.setattr(reconcile, "unreserved", lambda site: original(site) + site.core_ms_reserved)
 
 
 @mutant("P6: the account")
-def an_account_has_no_end(patch: Patch) -> None:
+def balance_of_the_account_is_ignored(patch: Patch) -> None:
     original = site_session._take_info
 
     def take_info(core: Any, site: Any, info: Any, seen: int) -> None:
@@ -476,7 +476,7 @@ def an_account_has_no_end(patch: Patch) -> None:
 
 
 @mutant("P6: the user")
-def other_jobs_of_the_user_do_not_count(patch: Patch) -> None:
+def other_jobs_of_the_user_are_not_counted(patch: Patch) -> None:
     original = site_session._take_info
 
     def take_info(core: Any, site: Any, info: Any, seen: int) -> None:
@@ -487,45 +487,45 @@ def other_jobs_of_the_user_do_not_count(patch: Patch) -> None:
 
 
 @mutant("P6: bag")
-def a_budget_forgets_what_is_in_play(patch: Patch) -> None:
+def bag_budget_ignores_pledges(patch: Patch) -> None:
     patch.setattr(accounts, "left_of_budget", lambda bag: bag.budget - bag.spent if bag.budget else accounts.UNLIMITED)
 
 
 @mutant("P6")
-def an_allowance_forgets_what_is_in_play(patch: Patch) -> None:
+def allowance_ignores_pledges(patch: Patch) -> None:
     original = accounts.left_of_allowance
     patch.setattr(accounts, "left_of_allowance",
                   lambda state, owner, at: original(state, owner, at) + state.pledged.get(owner, 0))
 
 
 @mutant("P6: tasks at")
-def a_disk_has_no_end(patch: Patch) -> None:
+def disk_of_a_site_is_unlimited(patch: Patch) -> None:
     patch.setattr(accounts, "left_of_disk", lambda site: accounts.UNLIMITED)
 
 
 @mutant("P4")
-def what_was_reserved_and_not_used_is_not_noticed(patch: Patch) -> None:
+def freed_pledges_wake_no_pilot(patch: Patch) -> None:
     patch.setattr(accounts, "note_pledge_freed", lambda *_: None)
 
 
 @mutant("P5")
-def any_pilot_is_a_node_of_ones_own(patch: Patch) -> None:
+def number_of_nodes_is_ignored(patch: Patch) -> None:
     patch.setattr(slots, "nodes_suit", lambda *_: True)
 
 
 @mutant("S5", left_plan)
-def what_pilots_leave_behind_is_not_looked_for(patch: Patch) -> None:
+def results_of_a_vanished_pilot_are_not_salvaged(patch: Patch) -> None:
     patch.setattr(site_session, "_salvage", lambda *_: False)
 
 
 @mutant("P7")
-def queued_pilots_stay_when_the_demand_is_gone(patch: Patch) -> None:
+def queued_pilots_are_not_withdrawn_without_demand(patch: Patch) -> None:
     patch.setattr(reconcile, "_shrink", lambda *_: None)
 
 
 @mutant("rule 7")
-def what_may_have_been_submitted_is_submitted_again(patch: Patch) -> None:
-    """A new tender is told to start what the one before it was told, and nobody asks for a listing first."""
+def new_tender_submits_again_without_a_listing(patch: Patch) -> None:
+    """Order a new tender to start the pilots ordered from the one before it, without a listing first."""
     original = site_session.renew
 
     def renew(core: Any, site: Any) -> None:
@@ -537,28 +537,28 @@ def what_may_have_been_submitted_is_submitted_again(patch: Patch) -> None:
 
 
 @mutant("P6", crowded_plan("listing short"))
-def one_short_listing_is_believed(patch: Patch) -> None:
+def single_short_listing_ends_jobs(patch: Patch) -> None:
     patch.setattr(site_session, "_lacks", lambda *_: True)
 
 
 @mutant("rule 7", short_plan)
-def one_short_listing_tells_what_was_not_submitted(patch: Patch) -> None:
+def single_short_listing_proves_that_a_job_was_not_submitted(patch: Patch) -> None:
     patch.setattr(site_session, "_is_sure", lambda *_: True)
 
 
 @mutant("rule 6")
-def a_pilot_for_one_task_takes_any(patch: Patch) -> None:
+def pilot_for_one_task_is_granted_any_task(patch: Patch) -> None:
     patch.setattr(granting, "is_task_pilot", lambda *_: False)
     drop_clauses(patch, "task-pilot")
 
 
 @mutant("G11", failing_plan)
-def tasks_that_keep_failing_go_anywhere(patch: Patch) -> None:
+def failing_tasks_do_not_go_to_their_fail_over_site(patch: Patch) -> None:
     drop_clauses(patch, "fail-over")
 
 
 @mutant("P2", failing_plan)
-def a_snapshot_forgets_who_keeps_failing(patch: Patch) -> None:
+def snapshot_loses_the_mark_for_the_fail_over_site(patch: Patch) -> None:
     original = snapshot.load_state
 
     def load_state(meta: bytes, chunks: dict[str, bytes]) -> Any:
@@ -571,7 +571,7 @@ def a_snapshot_forgets_who_keeps_failing(patch: Patch) -> None:
 
 
 @mutant("P4")
-def a_site_that_refused_once_is_never_asked_again(patch: Patch) -> None:
+def site_that_refused_once_is_never_tried_again(patch: Patch) -> None:
     for module in (intents, site_session):
         patch.setattr(module, "hold_off", lambda turn, site: setattr(site.session, "retry_after", 1 << 60))
 
@@ -580,7 +580,7 @@ def a_site_that_refused_once_is_never_asked_again(patch: Patch) -> None:
 
 
 @mutant("P2")
-def a_snapshot_forgets_a_column(patch: Patch) -> None:
+def snapshot_loses_the_failures_of_tasks(patch: Patch) -> None:
     original = snapshot.load_state
 
     def load_state(meta: bytes, chunks: dict[str, bytes]) -> Any:
@@ -596,7 +596,7 @@ def a_snapshot_forgets_a_column(patch: Patch) -> None:
 
 
 @mutant("T7")
-def a_batch_runs_all_at_once(patch: Patch) -> None:
+def tasks_of_a_batch_run_at_once(patch: Patch) -> None:
     def join(self: Chains, task: Any, key: Any) -> bool:
         task.chain = Chain(key)
         task.chain.current = task.attempt
@@ -606,18 +606,18 @@ def a_batch_runs_all_at_once(patch: Patch) -> None:
 
 
 @mutant("T7")
-def an_incomplete_batch_does_not_wait(patch: Patch) -> None:
+def incomplete_batch_is_granted_at_once(patch: Patch) -> None:
     patch.setattr(BagState, "filling", lambda self, target: range(0))
 
 
 @mutant("T8")
-def a_stage_starts_whatever_became_of_the_one_before(patch: Patch) -> None:
+def stage_starts_after_the_one_before_it_failed(patch: Patch) -> None:
     original = Agenda._leave_chain
     patch.setattr(Agenda, "_leave_chain", lambda self, now, task, good: original(self, now, task, True))
 
 
 @mutant("T8")
-def a_stage_is_granted_behind_nothing(patch: Patch) -> None:
+def stage_is_granted_without_its_prerequisites(patch: Patch) -> None:
     original = batches._followers
 
     def followers(*args: Any) -> Any:
@@ -633,23 +633,23 @@ def a_stage_is_granted_behind_nothing(patch: Patch) -> None:
 
 
 @mutant("Y", growing_plan)
-def what_is_appended_waits_for_nothing(patch: Patch) -> None:
+def appended_tasks_ignore_their_edges(patch: Patch) -> None:
     patch.setattr(bag_facts, "_hold_back", lambda bag, first: None)
 
 
 @mutant("P4", growing_plan)
-def what_is_appended_behind_a_failure_is_left_there(patch: Patch) -> None:
+def tasks_appended_behind_a_failed_one_are_not_cancelled(patch: Patch) -> None:
     patch.setattr(append, "_failed_prerequisites", lambda bag, edges: [])
 
 
 @mutant("books", growing_plan)
-def what_has_succeeded_is_waited_for(patch: Patch) -> None:
+def appended_tasks_wait_for_succeeded_ones(patch: Patch) -> None:
     original = Graph.add
     patch.setattr(Graph, "add", lambda self, pairs, states: original(self, pairs, np.zeros_like(states)))
 
 
 @mutant("P2", growing_plan)
-def a_snapshot_has_only_the_edges_that_came_first(patch: Patch) -> None:
+def snapshot_loses_appended_edges(patch: Patch) -> None:
     original = Edges.grow
 
     def grow(self: Any, rows: int) -> None:

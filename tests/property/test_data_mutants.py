@@ -1,4 +1,4 @@
-"""Mistakes that somebody could make with data, one each: P4 must tell."""
+"""Mutants of data-conscious selection and lost copies: each is caught by P4."""
 
 from __future__ import annotations
 
@@ -16,26 +16,28 @@ SEEDS = 400
 Patch = pytest.MonkeyPatch
 
 
-def nobody_looks_again(patch: Patch) -> None:
-    """What was withheld waits for somebody to ask, whoever that may be."""
+def withheld_tasks_are_not_looked_at_again(patch: Patch) -> None:
+    """Leave withheld tasks alone until some pilot asks by itself."""
     patch.setattr(nearest_data, "_look_again", lambda *_: None)
 
 
-def others_are_not_minded(patch: Patch) -> None:
-    """Who waits is not looked at when others come or go."""
+def withheld_tasks_are_not_rechecked_when_hosts_come_or_go(patch: Patch) -> None:
+    """Do not recheck what was withheld from waiting pilots when other hosts come or go."""
     patch.setattr(nearest_data, "stir", lambda _core: None)
 
 
-def the_lost_is_not_made_again(patch: Patch) -> None:
+def lost_outputs_are_not_made_again(patch: Patch) -> None:
     patch.setattr(lost_copies, "rerun_makers", lambda *_: None)
 
 
-MUTANTS: dict[str, Callable[[Patch], None]] = {
-    each.__name__: each for each in (nobody_looks_again, others_are_not_minded, the_lost_is_not_made_again)}
+MUTANTS: dict[str, Callable[[Patch], None]] = {each.__name__: each for each in (
+    withheld_tasks_are_not_looked_at_again, withheld_tasks_are_not_rechecked_when_hosts_come_or_go,
+    lost_outputs_are_not_made_again,
+)}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_mutant_is_caught(name: str, monkeypatch: Patch) -> None:
+def test_mutant_of_data_breaks_p4(name: str, monkeypatch: Patch) -> None:
     caught(name, monkeypatch)
 
 

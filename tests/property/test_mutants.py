@@ -1,4 +1,4 @@
-"""Every mutant is caught, and by the promise that it breaks."""
+"""Every mutant breaks the promise that it names, in some world."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SEEDS = 1_000
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_mutant_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mutant_breaks_its_promise(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     caught(name, monkeypatch)
 
 

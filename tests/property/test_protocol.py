@@ -34,59 +34,59 @@ QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_bas
     phases=(Phase.explicit, Phase.generate, Phase.shrink),
 )
 @given(plans())
-def test_every_promise_holds_whatever_happens(plan: Plan) -> None:
+def test_every_promise_holds_in_generated_plans(plan: Plan) -> None:
     World(plan).run()
 
 
 @pytest.mark.parametrize("first", range(0, 200, 40))
-def test_seeds(first: int) -> None:
-    """The seeds that scripts/soak goes on with."""
+def test_random_worlds_keep_every_promise(first: int) -> None:
+    """scripts/soak goes on with the seeds after these."""
     for seed in range(first, first + 40):
         World(random_plan(seed)).run()
 
 
 @pytest.mark.parametrize("seed", (665, 3040, 3513, 4497, 7953, 9045, 25635))
-def test_seeds_that_soak_found(seed: int) -> None:
+def test_worlds_in_which_soak_found_a_defect_keep_every_promise(seed: int) -> None:
     World(random_plan(seed)).run()
 
 
-def test_seeds_with_data() -> None:
-    """Nothing waits for ever for a host, or for what lay on a disk that is gone (P4)."""
+def test_worlds_with_data_keep_every_promise() -> None:
+    """No task waits for ever for a host, or for a copy on a lost disk (P4)."""
     for seed in range(80):
         World(data_plan(seed)).run()
 
 
 @pytest.mark.parametrize("first", range(0, 60, 30))
-def test_seeds_with_data_and_sites(first: int) -> None:
-    """What waits for data is granted before sites are told what is wanted; a goodbye is not the end of a job."""
+def test_worlds_with_data_and_batch_sites_keep_every_promise(first: int) -> None:
+    """Pilots that wait for data are granted tasks before sites learn the demand; a job outlives its pilot's goodbye."""
     for seed in range(first, first + 30):
         World(data_plan(seed, sites=True)).run()
 
 
 @pytest.mark.parametrize("first", (0, 15))
-def test_seeds_with_black_holes(first: int) -> None:
-    """Hosts that must wait are not forgotten, and what they held is given to others (P4)."""
+def test_worlds_with_black_holes_keep_every_promise(first: int) -> None:
+    """Quarantined hosts are released in the end, and other hosts get the tasks that they held (P4)."""
     for seed in range(first, first + 15):
         World(hole_plan(seed)).run()
 
 
-def test_seeds_with_replicas() -> None:
-    """Tasks in play twice: one result each (P1), and nothing beyond anybody's means (P6)."""
+def test_worlds_with_replicas_keep_every_promise() -> None:
+    """A task with several attempts has one result (P1), and no budget is exceeded (P6)."""
     worlds = [World(replica_plan(seed)).run() for seed in range(60)]
     bags = [bag for world in worlds for bag in world.server.core.state.bags.values()]
     assert sum(bag.replicas_granted for bag in bags) > 100
 
 
-def test_seeds_with_tasks_that_keep_failing() -> None:
-    """They go to the site that their bag names, and wait for nobody for ever (G11, P4)."""
+def test_worlds_with_failing_tasks_keep_every_promise() -> None:
+    """Failing tasks go to the fail-over site of their bag, and do not wait there for ever (G11, P4)."""
     worlds = [World(failing_plan(seed)).run() for seed in range(60)]
     ends = [task for world in worlds for task, over in world.oracle.over.items() if over]
     assert len(ends) > 100
 
 
 @pytest.mark.parametrize("first", (0, 30))
-def test_seeds_with_graphs_that_grow(first: int) -> None:
-    """A part may wait for what runs, has ended, failed or been cancelled: nothing starts too soon (Y), all end (P4)."""
+def test_worlds_with_growing_graphs_keep_every_promise(first: int) -> None:
+    """A part may wait for tasks in any state: no task starts before its prerequisites (Y), and all end (P4)."""
     worlds = [World(growing_plan(seed)).run() for seed in range(first, first + 30)]
     facts = [fact for world in worlds for row in world.server.disk.rows for fact in codec.decode(row)]
     parts = [fact for fact in facts if isinstance(fact, PartAppended)]
@@ -94,35 +94,35 @@ def test_seeds_with_graphs_that_grow(first: int) -> None:
     assert any(isinstance(fact, TasksCancelled) and fact.why == "upstream" for fact in facts)
 
 
-def test_seeds_with_policies() -> None:
-    """Expressions that come and go, hosts that do not match yet: all tasks end (P4), on every path of recovery."""
+def test_worlds_with_changing_policies_keep_every_promise() -> None:
+    """Policies change, and hosts may not match yet: all tasks end (P4), on every path of recovery."""
     worlds = [World(policy_plan(seed)).run() for seed in range(40)]
     facts = [fact for world in worlds for row in world.server.disk.rows for fact in codec.decode(row)]
     assert sum(isinstance(fact, PolicySet) for fact in facts) > 30
 
 
-def test_seeds_with_deadlines_and_replicas_by_expression() -> None:
-    """However often a task runs it has one result (P1), and all end (P4)."""
+def test_worlds_with_deadlines_and_replicas_by_expression_keep_every_promise() -> None:
+    """A task has one result, however often it runs (P1), and all tasks end (P4)."""
     worlds = [World(repeat_plan(seed)).run() for seed in range(60)]
     bags = [bag for world in worlds for bag in world.server.core.state.bags.values()]
     assert sum(bag.replicas_granted for bag in bags if "attempt-deadline" in bag.policy) > 30
     assert sum(bag.replicas_granted for bag in bags if "NumberOfReplicas" in bag.policy.get("replicate", "")) > 10
 
 
-def test_seeds_with_results_left_behind() -> None:
-    """Results of pilots that were killed are found before their tasks run again (S5)."""
+def test_worlds_with_killed_pilots_salvage_their_results() -> None:
+    """Results of killed pilots are found before their tasks run again (S5)."""
     worlds = [World(left_plan(seed)).run() for seed in range(40)]
     said = [says for world in worlds for _, kind, says in world.server.core.state.sites["c0"].history
             if kind == "salvage"]
     assert sum("gone: 0 results" not in each for each in said) > 10
 
 
-def test_a_world_is_decided_by_its_plan() -> None:
+def test_world_is_decided_by_its_plan() -> None:
     plan = random_plan(34)
     assert World(plan).run().server.disk.rows == World(plan).run().server.disk.rows
 
 
-def test_faults_really_happen() -> None:
+def test_random_worlds_hold_every_kind_of_fault() -> None:
     worlds = [World(random_plan(seed)).run() for seed in range(40)]
     assert sum(world.server.crashes for world in worlds) > 20
     assert sum(len(world.oracle.given_up) for world in worlds) > 20
@@ -132,7 +132,7 @@ def test_faults_really_happen() -> None:
     assert sum(site.submissions for site in sites) > 100 and sum(site.tenders for site in sites) > len(sites)
 
 
-# Plans that once broke something.
+# Plans of worlds that once broke a promise.
 FOUND = {
     "the highest attempt number is not in the last row": Plan(
         seed=294, bags=(BagPlan(6_513, 1, "limited", 1), BagPlan(13_012, 20, "graph")),
@@ -178,5 +178,5 @@ FOUND = {
 
 
 @pytest.mark.parametrize("name", FOUND)
-def test_found_before(name: str) -> None:
+def test_plan_that_once_broke_a_promise_keeps_it(name: str) -> None:
     World(FOUND[name]).run()
