@@ -20,7 +20,8 @@ def column(kind: str, *values: int) -> bytes:
 
 
 def data(**changes: Any) -> f.DataShape:
-    """Both first stages read 1 kB from outside and leave 80 kB."""
+    """Return what the tasks of two pipelines read and leave: each first stage reads 1 kB from outside and leaves 80
+    kB."""
     usual = {
         "reads": column("<i8", 1_000, 1_000, 0, 0), "read_files": column("<i4", 1, 1, 0, 0),
         "leaves": column("<i8", 80_000, 80_000, 0, 0), "leave_files": column("<i4", 1, 1, 0, 0),
@@ -54,7 +55,7 @@ class DataBench(Bench):
         return [self.core.state.place_names[number] for number in held.places(task)]
 
     def run(self, pilot: int, **report: Any) -> int:
-        """Take one task and bring it to its end."""
+        """Let a pilot take one task and report its success; return the task."""
         ((attempt, task),) = granted(self.ask(pilot))
         self.report(pilot, attempt, **report)
         return task

@@ -1,4 +1,4 @@
-"""The source as trees: which module imports what, where, and which functions there are."""
+"""The source as syntax trees: its modules, their imports and their functions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Import:
 
 @cache
 def trees() -> dict[str, ast.Module]:
-    """All modules of ours, by dotted name."""
+    """Return the syntax trees of all our modules by dotted name."""
     found = {}
     for path in sorted(SRC.rglob("*.py")):
         parts = path.relative_to(SRC).with_suffix("").parts
@@ -41,7 +41,8 @@ def path_of(module: str) -> Path:
 
 
 def package_of(module: str) -> str:
-    """`windfall.core.apply.table` → `core`; modules directly in windfall stand for themselves."""
+    """Return the package of a module: `windfall.core.apply.table` → `core`; a module directly in windfall is its
+    own."""
     parts = module.split(".")
     return parts[1] if len(parts) > 1 else "windfall"
 
@@ -82,7 +83,7 @@ def _base(module: str, node: ast.ImportFrom) -> str:
 
 
 def _resolve(base: str, name: str) -> str:
-    """`from a import b`: is b a module of ours, or something in a?"""
+    """Resolve `from a import b`: is b a module of ours, or a name in a?"""
     full = f"{base}.{name}"
     return full if full in trees() else base
 

@@ -1,7 +1,7 @@
-"""A real interpreter with parts of its library taken out, as distributions ship it.
+"""Make a real interpreter with parts of its library taken out, as distributions ship it.
 
-The binary is copied and the standard library linked entry by entry beside it, so that the copy takes the new place for
-its home: `sys.executable`, `sys.prefix` and what can be imported are then truly those of a smaller installation.
+`strip` copies the binary and links the standard library beside it, entry by entry.  The copy takes the new place for
+its home, so that `sys.executable`, `sys.prefix` and the modules are those of a smaller installation.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 def strip(place: Path, without: tuple[str, ...]) -> Path | None:
-    """Make it under `place`; its path, or None where this interpreter cannot be moved."""
+    """Make the interpreter under `place`; return its path, or None if this interpreter cannot be moved."""
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     stdlib = Path(sysconfig.get_path("stdlib"))
     library, program = place / "lib" / version, place / "bin" / version
@@ -29,8 +29,8 @@ def strip(place: Path, without: tuple[str, ...]) -> Path | None:
 
 
 def give_pip(program: Path, requirement: str = "pip") -> None:
-    """Install pip for a stripped interpreter, from outside."""
-    asked = [program, "-I", "-c", "import site; print(site.getsitepackages()[0])"]  # Debian's looks elsewhere
+    """Install pip for a stripped interpreter, with the pip of this one."""
+    asked = [program, "-I", "-c", "import site; print(site.getsitepackages()[0])"]  # Debian's is another
     site = Path(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip())
     site.mkdir(parents=True, exist_ok=True)
     subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--target", str(site), requirement], check=True)

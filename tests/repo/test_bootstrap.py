@@ -1,4 +1,4 @@
-"""`./windfall` on machines that lack something: every way of getting the packages in is walked for real.
+"""`./windfall` on machines that lack something: each test installs the packages in one of the ways for real.
 
 The interpreters are true ones with parts taken out (`stripped.py`); the packages come from wherever pip gets them.  To
 save time the project under test asks for two packages only.
@@ -21,7 +21,7 @@ from tests.repo import stripped
 
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEM_PATH = "/usr/bin:/bin"
-pytestmark = pytest.mark.needs("pip")  # which asks whether an index can be reached
+pytestmark = pytest.mark.needs("pip")  # the fixture asks whether an index can be reached
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -75,7 +75,7 @@ def assert_clean(checkout: Path) -> None:
 # --- the everyday -------------------------------------------------------------------------------------------
 
 
-def test_first_run_then_warm(checkout: Path, tmp_path: Path) -> None:
+def test_first_run_sets_up_once_and_later_runs_do_not(checkout: Path, tmp_path: Path) -> None:
     env = environment(tmp_path)
     first = run([checkout / "windfall", "--version"], env)
     assert first.returncode == 0, first.stderr
@@ -131,8 +131,8 @@ def _moved(checkout: Path, env: dict[str, str]) -> None:
     assert_clean(elsewhere)
 
 
-def test_warm_the_shell_starts_nothing_but_python(checkout: Path, tmp_path: Path) -> None:
-    """What costs is starting programs: with nothing but an empty directory in PATH there is none to start."""
+def test_later_run_starts_no_program_but_python(checkout: Path, tmp_path: Path) -> None:
+    """Starting programs costs time; with only an empty directory in PATH there is none to start."""
     (checkout / ".venv" / "bin").mkdir(parents=True)
     (checkout / ".venv" / "bin" / "python").symlink_to("/bin/true")
     (checkout / ".venv" / "stamp").write_text(f"{checkout.resolve()}\n\n")
@@ -164,14 +164,14 @@ def _sets_up(checkout: Path, env: dict[str, str], by: str) -> None:
     assert (warm.returncode, warm.stderr) == (0, "")
 
 
-def test_without_ensurepip(checkout: Path, tmp_path: Path, without: Callable[..., Path]) -> None:
+def test_system_pip_is_used_without_ensurepip(checkout: Path, tmp_path: Path, without: Callable[..., Path]) -> None:
     """Debian and Ubuntu with python3-pip but without python3-venv."""
     python = without("ensurepip")
     stripped.give_pip(python)
     _sets_up(checkout, environment(tmp_path, python), "by_pip_outside")
 
 
-def test_with_an_old_pip(checkout: Path, tmp_path: Path, without: Callable[..., Path]) -> None:
+def test_old_pip_installs_into_a_target_folder(checkout: Path, tmp_path: Path, without: Callable[..., Path]) -> None:
     python = without("ensurepip", "venv")
     try:
         stripped.give_pip(python, "pip==22.2.2")
@@ -180,7 +180,7 @@ def test_with_an_old_pip(checkout: Path, tmp_path: Path, without: Callable[..., 
     _sets_up(checkout, environment(tmp_path, python), "by_pip_target")
 
 
-def test_without_pip_on_debian(checkout: Path, tmp_path: Path, without: Callable[..., Path]) -> None:
+def test_debian_wheel_of_pip_is_used_without_pip(checkout: Path, tmp_path: Path, without: Callable[..., Path]) -> None:
     if not shutil.which("apt-get", path=SYSTEM_PATH):
         pytest.skip("apt-get is not here")
     asked = run(["apt-get", "-q", "download", "--print-uris", "python3-pip-whl"], environment(tmp_path), cwd=tmp_path)
@@ -190,7 +190,7 @@ def test_without_pip_on_debian(checkout: Path, tmp_path: Path, without: Callable
     _sets_up(checkout, env, "by_debian_wheel")
 
 
-def test_without_a_package_that_few_machines_have(checkout: Path, tmp_path: Path) -> None:
+def test_set_up_goes_on_without_htcondor(checkout: Path, tmp_path: Path) -> None:
     file = checkout / "pyproject.toml"
     file.write_text(file.read_text().replace('["numpy", "msgspec"]', '["numpy", "msgspec", "htcondor>=999"]'))
     answer = run([checkout / "windfall", "--version"], environment(tmp_path))
@@ -201,7 +201,7 @@ def test_without_a_package_that_few_machines_have(checkout: Path, tmp_path: Path
     assert_clean(checkout)
 
 
-def test_without_anything(checkout: Path, tmp_path: Path, without: Callable[..., Path]) -> None:
+def test_set_up_without_installer_says_what_helps(checkout: Path, tmp_path: Path, without: Callable[..., Path]) -> None:
     path = _only(tmp_path, exclude=("apt-get", "virtualenv", "uv"))
     answer = run([checkout / "windfall", "--version"], environment(tmp_path, without("ensurepip"), path))
     assert answer.returncode == 3
@@ -212,7 +212,7 @@ def test_without_anything(checkout: Path, tmp_path: Path, without: Callable[...,
 
 
 def _only(tmp_path: Path, exclude: tuple[str, ...]) -> str:
-    """A PATH with the system's programs, some of them left out."""
+    """Return a PATH with the system's programs, without these."""
     place = tmp_path / "programs"
     place.mkdir()
     for folder in SYSTEM_PATH.split(":"):
@@ -223,7 +223,7 @@ def _only(tmp_path: Path, exclude: tuple[str, ...]) -> str:
 
 
 @pytest.mark.parametrize("given", ["/bin/false", "no-such-program"])
-def test_a_python_that_is_none(checkout: Path, tmp_path: Path, given: str) -> None:
+def test_windfall_python_that_is_no_python_is_refused(checkout: Path, tmp_path: Path, given: str) -> None:
     answer = run([checkout / "windfall", "--version"], environment(tmp_path, given))
     assert answer.returncode == 3
     assert f"WINDFALL_PYTHON={given} is not Python 3.11" in answer.stderr
@@ -233,7 +233,7 @@ def test_a_python_that_is_none(checkout: Path, tmp_path: Path, given: str) -> No
 # --- several at once, interruptions, no room ----------------------------------------------------------------
 
 
-def test_first_runs_at_once_and_a_killed_one(checkout: Path, tmp_path: Path) -> None:
+def test_concurrent_first_runs_after_a_killed_one_set_up_once(checkout: Path, tmp_path: Path) -> None:
     env = environment(tmp_path)
     killed = subprocess.Popen([checkout / "windfall", "--version"], env=env, stderr=subprocess.DEVNULL,
                               start_new_session=True)
@@ -259,7 +259,7 @@ def _until(condition: Callable[[], bool]) -> None:
 
 @pytest.fixture
 def read_only(checkout: Path) -> Iterator[list[str]]:
-    """What to put before a command so that it sees the checkout as read-only."""
+    """Yield the words before a command that make it see the checkout as read-only."""
     if os.geteuid():
         checkout.chmod(0o555)
         yield []
@@ -272,7 +272,7 @@ def read_only(checkout: Path) -> Iterator[list[str]]:
     yield prefix
 
 
-def test_a_checkout_that_cannot_be_written(checkout: Path, tmp_path: Path, read_only: list[str]) -> None:
+def test_read_only_checkout_is_set_up_in_the_cache(checkout: Path, tmp_path: Path, read_only: list[str]) -> None:
     env = environment(tmp_path)
     first = run([*read_only, str(checkout / "windfall"), "--version"], env)
     assert first.returncode == 0, first.stderr
@@ -283,7 +283,7 @@ def test_a_checkout_that_cannot_be_written(checkout: Path, tmp_path: Path, read_
     assert (again.returncode, again.stderr) == (0, "")
 
 
-def test_nowhere_to_write(checkout: Path, tmp_path: Path, read_only: list[str]) -> None:
+def test_set_up_with_nowhere_to_write_says_what_to_set(checkout: Path, tmp_path: Path, read_only: list[str]) -> None:
     answer = run([*read_only, str(checkout / "windfall"), "--version"], {**environment(tmp_path), "HOME": "/proc"})
     assert answer.returncode == 3
     assert "XDG_CACHE_HOME" in answer.stderr

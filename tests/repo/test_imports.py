@@ -226,7 +226,7 @@ def test_core_imports_only_pure_modules() -> None:
     assert wrong == []
 
 
-def test_only_one_module_imports_classads() -> None:
+def test_classads_module_alone_imports_classad2() -> None:
     theirs = ("classad2", "classad", "htcondor2", "htcondor")
     users = [each for each in imports() if each.target.split(".")[0] in theirs]
     assert {each.module for each in users} == {"windfall.core.expressions.classads"}

@@ -1,4 +1,4 @@
-"""What holds for every file: short functions, nothing unfinished, nothing that only makes sense on one machine."""
+"""Rules for every file: short functions, no reminders of unfinished work, no paths of one machine."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def test_failed_task_waits_for_its_lost_input(bench: DataBench) -> None:
 
 
 def test_retried_task_has_its_lost_input_made_again(bench: DataBench) -> None:
-    """The copy went when nobody needed it any more; the user's retry needs it."""
+    """No task needed the copy when it was lost; the task that the user retries needs it again."""
     bag, a = bench.pipelines(), bench.host("a")
     bench.run(a), bench.run(a)
     bench.do(e.Cancel(0, bag, [2]))

@@ -1,4 +1,4 @@
-"""Tasks that save their state, tasks that take a pilot whole, and disk as a resource."""
+"""Checkpoints: the core keeps the files that a task saved for the next attempt, until the task has ended."""
 
 from __future__ import annotations
 

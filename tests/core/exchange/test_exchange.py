@@ -1,4 +1,4 @@
-"""Grants and their acknowledgement, parked polls, recalls, epochs."""
+"""Exchanges with pilots: grants and their acknowledgement, waiting polls, the census, epochs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_grant_sent_again_leaves_out_what_has_ended(bench: Bench) -> None:
 
 
 def test_waiting_poll_brings_what_another_request_of_the_pilot_was_granted(bench: Bench) -> None:
-    """Its answer may be the first one that arrives."""
+    """The answer to the poll may arrive before the other one."""
     pilot = bench.pilot(2)
     assert bench.exchange(pilot, ack=0, want=2, wait=9_000) is None
     bench.step(
@@ -57,7 +57,7 @@ def test_poll_never_waits_longer_than_the_server_allows(bench: Bench) -> None:
 
 
 def test_a_poll_may_wait_for_as_long_again_from_when_its_pilot_was_heard(bench: Bench) -> None:
-    """What is said beside it keeps the lease alive: no reason to answer the poll with nothing."""
+    """Another request of the pilot renews its lease, so its poll need not be answered with nothing."""
     pilot = bench.pilot()
     bench.exchange(pilot, want=1, wait=9_000)
     assert not answers(bench.wait(8_000), pilot)
@@ -140,7 +140,7 @@ def test_census_takes_back_no_unacknowledged_grant(bench: Bench) -> None:
 
 
 def test_attempt_of_a_lost_answer_takes_no_slot_of_its_pilot(bench: Bench) -> None:
-    """The answer that granted it was lost, its lease ran out, another host did the task."""
+    """The answer with the attempt was lost, its lease expired, and another host ran the task."""
     bag = bench.submit(shape(3, expect=60_000))
     deaf, other = bench.pilot(host="deaf"), bench.pilot(host="other")
     bench.exchange(deaf, want=1, ack=0)
@@ -242,7 +242,7 @@ def test_waiting_pilot_is_granted_when_the_disk_has_room_again(bench: Bench) -> 
 
 
 def test_time_left_of_a_waiting_pilot_shrinks(bench: Bench) -> None:
-    """What would have fitted its remaining time when it parked may not fit any more."""
+    """A task that fitted the time left when the pilot's poll came may not fit any more."""
     pilot = bench.pilot(left=30_000)
     bench.exchange(pilot, want=1, wait=20_000, left=30_000)
     bench.wait(15_000)

@@ -1,4 +1,4 @@
-"""What silence means, and when (rule 8)."""
+"""Leases: what the core concludes from the silence of a pilot, and when (rule 8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a report makes of a task."""
+"""Verdicts: what state a report gives to a task."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_task_may_have_more_retries_than_a_byte_holds(bench: Bench) -> None:
 
 
 def test_a_hopeless_exit_costs_all_retries(bench: Bench) -> None:
-    """By its code alone: another failure with that code somewhere in it costs one."""
+    """Only `exit` failures count by their code; another failure that carries the code costs one retry."""
     bag, pilot = bench.submit(shape(retries=5, exits_not_retried=[3, 7])), bench.pilot()
     for why, code in (("exit", 1), ("output", 7), ("signal", 0)):
         bench.report(pilot, bench.take(pilot)[0][0], "failed", why, exit=code)
@@ -96,7 +96,7 @@ def test_out_of_memory_tries_again_with_twice_as_much(bench: Bench) -> None:
 
 
 def test_duplicate_report_counts_once(bench: Bench) -> None:
-    """In one request, too: the second one once took the task's books below zero."""
+    """A duplicate in the same request, too: it once took the count of the task's attempts below zero."""
     bag, pilot = bench.submit(shape(2)), bench.pilot(2)
     (a, _), (b, _) = bench.take(pilot)
     bench.exchange(pilot, reports=[e.Report(a, "failed", "exit"), e.Report(a, "failed", "exit"), e.Report(b)])
@@ -142,7 +142,7 @@ def test_two_attempts_the_first_success_wins_and_the_other_is_stopped(bench: Ben
 
 
 def test_two_attempts_on_one_pilot_end_together(bench: Bench) -> None:
-    """Judged together they would each leave the task to the other, for ever."""
+    """Judged together, each of the two would leave the task to the other for ever."""
     bag, pilot = bench.submit(), bench.pilot()
     (a, _), = bench.take(pilot)
     bench.wait(GONE_SILENT)
@@ -181,7 +181,7 @@ def test_a_retry_drops_lost_attempts_of_the_generation_before(bench: Bench) -> N
 
 
 def test_three_deaths_of_pilots_quarantine_a_task(bench: Bench) -> None:
-    """Also where the pilot died before it could say that the task had started."""
+    """Deaths count, too, if the pilot died before it reported the task as started."""
     bag = bench.submit()
     for n in range(3):
         pilot = bench.pilot()
@@ -249,7 +249,7 @@ def test_impossible_times_of_a_report_are_brought_into_range(bench: Bench, n: in
 def test_failure_is_followed_to_its_own_dependants_only(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each of a hundred thousand failures would cost more than the one before it."""
+    """Otherwise each of a hundred thousand failures would cost more than the one before it."""
     fronts: list[int] = []
     walk = stranded.stranded_tasks
     monkeypatch.setattr(stranded, "stranded_tasks", lambda graph, states, front: (

@@ -1,4 +1,4 @@
-"""HTCondor's evaluator behind our reader: the language is the real one, and what is bounded stays so."""
+"""ClassAds: HTCondor evaluates what our reader accepts, and memory and time stay bounded."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_true_and_nonzero_numbers_match() -> None:
 
 
 def test_figure_3_of_the_gridbot_paper_evaluates_as_corrected() -> None:
-    """As printed it lacks a sign, has a pattern that reads as a comment, and regexp's arguments the other way round."""
+    """The printed figure lacks a sign, has a pattern that reads as a comment, and swaps the arguments of `regexp`."""
     requirements = '!Tail ? true : regexp("myhost", Host.Name) && Host.ErrorRate < 0.1'
     replicate = "NumberOfReplicas < 3 && Job.Replica1.Host.ErrorRate > 0.1"
     job = {"NumberOfReplicas": 2,
@@ -140,7 +140,7 @@ PIECES = [
 
 
 def test_accepted_expressions_can_be_compiled() -> None:
-    """Or it would stand in the journal, and be refused when a host asks."""
+    """Otherwise an expression would be journaled, and refused when a host asks."""
     seeds = ["member(Host.Cores, {1, 2, 3})", 'regexp("a", Host.Name, "i") && Tail', "Host.Cores > 8 ? 1 : 2.5",
              'strcat("a", Host.Name) == "ab" || {} is undefined', "-(Host.Cores + 1) * 2 < 1e3"]
     draw, taken = random.Random(9), 0
@@ -165,7 +165,7 @@ def test_text_that_classad2_cannot_read_is_refused_by_the_compiler() -> None:
 
 
 def test_parts_of_an_expression_match_exactly_when_the_whole_does() -> None:
-    """`why_not` looks at parts: these must be ClassAd's own, by its precedence."""
+    """`why_not` looks at the parts of a conjunction, which must be those of ClassAd's own precedence."""
     draw, seen = random.Random(8), 0
     ads = {"Host": {"Cores": 4, "Memory": 7}, "Bag": {"Tail": True, "Age": 3}}
     for _ in range(3_000):
@@ -199,7 +199,8 @@ def test_expressions_just_within_bounds_evaluate(text: str) -> None:
 @pytest.mark.parametrize("pattern", ["a{0,64}a{0,64}a{0,64}a{0,64}[bc]", "(a|b)?a*a*a*[xy]",
                                      "a{0,42}a{0,42}a{0,42}[xy]"])
 def test_a_pattern_runs_out_of_steps_long_before_it_has_tried_everything(pattern: str) -> None:
-    """Without a limit these are false after many steps; with it they are an error, which matches no more than that."""
+    """Without a limit these patterns are false after many steps; with it they are an error, which does not match
+    either."""
     name = "a" * classads.MOST_TEXT
     assert _raw(f'regexp("{pattern}", "{name}")') is False
     assert evaluate(f'regexp("{pattern}", Host.Name)', {"Host": {"Name": name}}) == ERROR
@@ -307,7 +308,7 @@ def test_compiled_expressions_are_bounded_by_their_total_length(monkeypatch: pyt
 
 
 def test_evaluations_leak_no_memory() -> None:
-    """`classad2` gives back neither ads nor compiled expressions: they are used again."""
+    """`classad2` never frees ads or compiled expressions, so the core uses them again."""
     text = 'Host.Disk * Now != 3 && Host.Name != "x" && Task.Replica1.Host.Memory isnt undefined'
     known = classads.program(text)
 

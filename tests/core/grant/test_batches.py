@@ -1,4 +1,5 @@
-"""Batches: whole ones to one slot, incomplete ones after a while, what comes back with what is left of its own."""
+"""Batches: a slot gets a whole batch; an incomplete batch waits for a while; returned tasks rejoin the rest of
+theirs."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ def test_a_pilot_gets_as_many_batches_as_it_has_slots(bench: Bench) -> None:
 
 
 def test_a_batch_takes_one_slot(bench: Bench) -> None:
-    """Two of four cores go to batches of many tasks, the others to tasks that stand by themselves."""
+    """Two of four cores get a batch each, the other two a single task each."""
     bench.submit(batched(32, batch=16, priority=1))
     bench.submit(shape(10, expect=60_000))
     pilot = bench.pilot(cores=4)
@@ -126,8 +127,9 @@ def test_batches_of_a_lost_pilot_are_granted_again_whole(bench: Bench) -> None:
     assert groups(bench.exchange(bench.pilot(cores=2), want=100)) == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
-def test_tasks_of_a_batch_whose_pilot_died_are_granted_one_by_one(bench: Bench) -> None:
-    """The pilot was somewhere in the batch: nobody knows where, so nobody is to blame twice for another's doing."""
+def test_tasks_of_a_batch_whose_pilot_died_are_granted_singly(bench: Bench) -> None:
+    """Any task of the batch may have killed the pilot: granted alone, a harmless one is not charged with another
+    death."""
     bench.submit(batched(8))
     pilot = bench.pilot()
     bench.take(pilot)

@@ -30,7 +30,7 @@ def test_task_is_not_granted_to_a_pilot_short_of_memory_gpus_or_disk(bench: Benc
 
 
 def test_own_memory_and_disk_of_a_pilot_decide_not_those_of_its_class(bench: Bench) -> None:
-    """Not those of a rounded class: 900 MB run on a pilot of 1000 MB, and 1100 MB do not."""
+    """The class of a pilot rounds: a task of 900 MB runs on a pilot of 1,000 MB, and one of 1,010 MB does not."""
     bench.submit(shape(1, memory=900 * 10**6, disk=19 * 10**8))
     bench.submit(shape(1, memory=1_010 * 10**6))
     pilot = bench.pilot(4, memory=1000 * 10**6, disk=20 * 10**8)
@@ -40,7 +40,7 @@ def test_own_memory_and_disk_of_a_pilot_decide_not_those_of_its_class(bench: Ben
 
 @pytest.mark.parametrize("what", ["memory", "disk"])
 def test_pilots_of_one_class_are_granted_what_each_has_memory_or_disk_for(what: str) -> None:
-    """Pilots of 62.5 GiB are of a class with 64."""
+    """A pilot of 62.5 GiB is in one class with those of 64 GiB."""
     b = Bench()
     b.submit(shape(4, **{what: 16 * GIB - GIB // 8}, expect=HOUR))
     one, other = (b.pilot(cores=4, host=host, **{what: int(62.5 * GIB)}) for host in "ab")

@@ -1,4 +1,5 @@
-"""Tasks that keep failing go to their bag's fail-over site (G11), and nothing waits there for ever (P4)."""
+"""Fail-over: tasks that keep failing go to the fail-over site of their bag (G11) and never wait for it for ever
+(P4)."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ def submit(bench: Bench, *targets: f.TargetShape, site: str = "safe", **more: An
 
 @pytest.fixture
 def number(bench: Bench) -> int:
-    """A bag of one task, at a bench with a fail-over site."""
+    """Submit a bag of one task that names a fail-over site."""
     bench.step(e.AddSite(0, "safe", "ann", "local"))
     return int(submit(bench).value)
 
@@ -35,7 +36,7 @@ def over(bench: Bench, bag: int, task: int = 0) -> bool:
 
 
 def fail(bench: Bench, pilot: int, times: int = 1, why: str = "exit") -> int:
-    """The pilot takes a task and fails it; how often it was given one."""
+    """Let the pilot take and fail a task so many times; return how often it was granted one."""
     given = 0
     for _ in range(times):
         answer = bench.exchange(pilot, want=1)
@@ -123,7 +124,7 @@ def test_tasks_that_succeed_do_not_move(bench: Bench) -> None:
 
 
 def waiting(bench: Bench) -> int:
-    """A pilot whose poll waits, the only task having moved elsewhere."""
+    """Return a pilot whose poll waits, because the only task has moved to its fail-over site."""
     here = bench.pilot()
     fail(bench, here, 2)
     assert bench.exchange(here, want=1, wait=10 * WAIT) is None
@@ -183,7 +184,7 @@ def test_waiting_pilot_is_granted_a_moved_task_after_an_hour_without_a_pilot_the
 
 
 def test_moved_task_waits_for_a_busy_pilot_of_its_site(bench: Bench, number: int) -> None:
-    """It may have much to do before."""
+    """The pilot of the site runs another task for longer than the core waits for an absent one."""
     safe = bench.pilot(site="safe")
     bench.submit(shape(1, priority=9))
     ((attempt, _),) = bench.take(safe, want=1)
@@ -301,7 +302,8 @@ def test_fail_over_site_of_another_owner_is_refused_until_shared(bench: Bench) -
 
 
 def test_moved_task_is_granted_in_the_end_after_its_lost_input_is_made_again() -> None:
-    """What it reads is lost while it fails for the second time: its class is made when that has been made again."""
+    """The input of the task is lost when it fails for the second time; its new class appears once the input is made
+    again."""
     bench = DataBench()
     bench.step(e.AddSite(0, "safe", "ann", "local"))
     number = int(submit(bench, shape(4, expect=3_000), edges=EDGES, data=data()).value)

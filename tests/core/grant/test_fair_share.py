@@ -1,4 +1,4 @@
-"""Whose task goes first where several share a site, and that no bag waits for ever (A11)."""
+"""Fair share between the owners at a shared site, and the ageing that keeps a bag from starving (A11)."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_parts(have: list[tuple[int, int]], more: int, parts: list[int]) -> None
 
 @pytest.mark.parametrize("seed", range(12))
 def test_every_slot_goes_to_the_owner_with_the_least_in_use_for_the_weight(seed: int) -> None:
-    """The property itself, over random weights, bags, ranks, ends and losses."""
+    """Check the property over random weights, bags, ranks and outcomes."""
     b, r = shared("bob", "cat"), random.Random(seed)
     weights = {owner: r.choice((1, 1, 2, 5)) for owner in ("ann", "bob", "cat")}
     for owner, weight in weights.items():
@@ -142,7 +142,7 @@ def test_every_slot_goes_to_the_owner_with_the_least_in_use_for_the_weight(seed:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_within_one_owner_rank_is_strict(seed: int) -> None:
-    """No task of a lower bag goes anywhere while one of a higher bag is ready that could."""
+    """Check that no task of a bag is granted while a bag of the same owner with a higher rank has a ready task."""
     b, r = shared(), random.Random(seed)
     ranks = {b.submit(shape(30, retries=100), owner=owner, policy={"rank": str(rank)}): (owner, rank)
              for owner in ("ann", "bob") for rank in r.sample(range(100), 4)}
@@ -164,7 +164,7 @@ def test_within_one_owner_rank_is_strict(seed: int) -> None:
 
 
 def feed(b: Bench, pilot: int, rounds: int, step: int = 1_000) -> list[int]:
-    """One task after the other: bags in the order in which they are served."""
+    """Let the pilot run one task after the other; return the bags in the order in which they were served."""
     seen = []
     for _ in range(rounds):
         seen += bags(b, pilot, 1)
@@ -225,8 +225,8 @@ def test_bag_that_has_aged_waits_like_any_other_afterwards() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_every_bag_starts_within_a_day_and_the_time_of_the_work_before_it(seed: int) -> None:
-    """More comes than one pilot can do, the newest ranks highest: every bag is begun within a day and a bit, and what
-    came before it."""
+    """Submit more than one pilot can run, the newest bag with the highest rank: every bag starts within a little more
+    than the ageing time and the time of the work submitted before it."""
     b, r = Bench(ageing=AGEING, lease=3_600_000), random.Random(seed)
     pilot, ticks, work = b.pilot(), 160, 0
     begun: dict[int, int] = {}
@@ -257,7 +257,7 @@ def test_share_that_an_owner_cannot_use_is_divided_between_the_others() -> None:
 
 
 def test_owner_with_the_most_in_use_waits_while_the_others_catch_up() -> None:
-    """And is not forgotten when it is found that one of them has little to do."""
+    """The owner with the most in use still gets the slots that an owner with few tasks leaves."""
     b = shared("bob", "cid")
     b.submit(shape(8), owner="bob")
     b.take(b.pilot(cores=8), 8)
@@ -291,7 +291,8 @@ def test_answer_divided_between_owners_holds_a_retried_task_once(bench: Bench) -
 
 
 def wide_behind_narrow(b: Bench, **wide: int) -> int:
-    """Bob's tasks of one core end one by one; hers wants all four.  How many of his were handed out meanwhile."""
+    """End Bob's narrow tasks one by one while Ann's task wants all four cores; return how many rounds her task
+    waited."""
     b.submit(shape(1_000), owner="bob")
     pilot = b.pilot(cores=4)
     run = [attempt for attempt, _ in b.take(pilot, 4)]
@@ -317,7 +318,7 @@ def test_pilot_keeps_no_core_free_for_an_aged_task_that_cannot_run_there() -> No
 
 
 def test_aged_wide_task_is_granted_behind_one_of_its_bag_that_does_not_fit() -> None:
-    """A host runs empty for it although another one of its bag, before it, does not fit the time that is left."""
+    """The pilot drains for the wide task although the task before it in the bag does not fit the time left."""
     b = Bench(lease=100 * DAY, silence=1_000 * DAY, idle=1_000 * DAY)
     b.do(e.AddSite(0, "pool", "ann", "local", shared=["bob"]))
     b.submit(shape(3_000, limit=2 * HOUR, expect=HOUR), owner="bob")

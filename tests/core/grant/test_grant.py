@@ -1,4 +1,4 @@
-"""Who gets what, in which order, and how many at once."""
+"""Grants: which tasks a pilot gets, in which order, and how many at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def costs(*values: float) -> bytes:
 
 
 def order(bench: Bench, pilot: int, n: int) -> list[int]:
-    """Tasks as they come when each is reported before the next is asked for."""
+    """Let the pilot run n tasks one by one; return them in the order of their grants."""
     seen = []
     for _ in range(n):
         (attempt, task), = bench.take(pilot, want=1)
@@ -53,7 +53,7 @@ def test_shortest_task_goes_first_after_one_was_returned(bench: Bench) -> None:
 
 
 def test_shortest_task_goes_first_after_an_exceeded_time_limit(bench: Bench) -> None:
-    """The class of what overran has costs too; it once had no way to find them."""
+    """A class made for retries with a longer limit has costs, too; it once could not find them."""
     bench.submit(shape(3, costs=costs(3, 1, 2), limit=1_000), select="sjf")
     pilot = bench.pilot()
     for expected in (1, 2, 0):
@@ -82,7 +82,7 @@ def test_priority_goes_before_the_order_of_submission(bench: Bench) -> None:
 
 @pytest.mark.parametrize(("expect", "held"), [(0, 4), (10_000, 2), (100, 12), (1, 514)])
 def test_prefetch_is_worth_half_a_second_of_work(bench: Bench, expect: int, held: int) -> None:
-    """Unknown: one more than runs.  Long: none.  Short: as many as keep a slot busy, within bounds."""
+    """A pilot prefetches one task per slot if no duration is known, none if tasks are long, many if they are short."""
     bench.submit(shape(2_000, expect=expect))
     assert len(bench.take(bench.pilot(2), want=5_000)) == held
 
@@ -131,8 +131,8 @@ def test_prefetch_of_a_lower_bag_does_not_overtake_the_rest_of_a_higher_one(rank
     assert bags_of(b.exchange(b.pilot(), want=1_000)) == [high]
 
 
-def test_lower_class_fills_the_cores_that_a_higher_one_cannot_use() -> None:
-    """What a task weighs is rounded up: by that only two tasks of three cores fit on eight, beside one of one core."""
+def test_lower_class_is_granted_behind_one_with_more_tasks_than_fit() -> None:
+    """Only two of thirty tasks of three cores fit beside one of one core; the lower class is still granted a task."""
     b = Bench(**PATIENT, park=10 * HOUR)
     b.submit(shape(1, expect=HOUR, priority=3))
     b.submit(shape(30, cores=3, expect=HOUR, priority=2))

@@ -1,8 +1,8 @@
-"""Whatever happens, every grant is judged by a plain reading of the rules: rank is strict within an owner,
-`requirements` and `per-host` hold, replicas keep to their caps and to SWARM's rule, and nobody waits beside what he
-could have.
+"""A judge reads the rules plainly and checks every grant of random runs: rank is strict within an owner,
+`requirements` and `per-host` hold, replicas keep to their caps and to SWARM's rule, and no pilot waits beside a task
+that it could have.
 
-The judge knows nothing of classes, orders and kept tails; it looks at all tasks and all attempts, every time.
+The judge knows nothing of classes, kept orders and kept scans; it looks at all tasks and all attempts every time.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Judge:
         self.broken.append((self.b.now, *what))
 
     def attempts(self, *states: int) -> list[tuple[int, int, int]]:
-        """Row, bag << 32 | task and pilot of those that stand so."""
+        """Return (row, bag << 32 | task, pilot) of the attempts in these states."""
         a = self.b.core.state.attempts
         return [(row, a.task[row], a.pilot[row]) for row in range(a.rows) if a.state[row] in states]
 
@@ -131,7 +131,8 @@ class Judge:
                 self.say("waits in vain", what, since)
 
     def offers(self, bag: BagState, pilot: PilotState) -> list[tuple[int, int]]:
-        """What is ready, and tasks that are overdue."""
+        """Return what the bag offers the pilot: (-1, 0) if it has ready tasks, and (task, tries) of each overdue
+        one."""
         core, a = self.b.core, self.b.core.state.attempts
         found = [(-1, 0)] if bag.has_backlog() else []
         if not bag.policy.get("attempt-deadline"):
@@ -153,7 +154,8 @@ class Judge:
 
 
 class Churn:
-    """Policies change, bags come, are paused, cancelled, tried again, pilots come and vanish, the server restarts."""
+    """Random acts: policies change, bags are submitted, paused, cancelled and retried, pilots come and go, the server
+    restarts."""
 
     def __init__(self, b: Bench, seed: int, shared: bool) -> None:
         self.b, self.draw, self.shared = b, random.Random(seed), shared
@@ -209,7 +211,7 @@ class Churn:
         self.chunks = self.chunks if saved else {}
 
     def ask(self) -> None:
-        """One pilot reports some of what it holds, has started some, and wants more."""
+        """Let one pilot report some of its attempts, start others, and ask for more."""
         number, a, draw = self.draw.choice(self.pilots), self.b.core.state.attempts, self.draw
         pilot = self.b.core.state.pilots[number]
         if pilot.state != LIVE:

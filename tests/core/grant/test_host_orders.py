@@ -1,4 +1,4 @@
-"""Orders are kept while they hold, mended where one bag has changed, and always what they would be if made afresh."""
+"""Orders of the ready list per kind of host: kept while they hold, mended where a bag has changed, and never stale."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def b() -> Bench:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Bags whose rules were evaluated."""
+    """Collect the bags whose rules the core evaluates."""
     seen: list[int] = []
     plain = Rules.admit
 
@@ -37,7 +37,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
 
 def asks(b: Bench, pilot: int, made: list[int]) -> list[int]:
-    """Takes one; the bags that were evaluated for it."""
+    """Let the pilot take one task; return the bags whose rules the core evaluated for it."""
     made.clear()
     assert len(b.take(pilot, 1)) == 1
     return list(made)
@@ -185,7 +185,7 @@ def test_kept_order_equals_a_fresh_one(b: Bench, seed: int) -> None:
 
 @pytest.mark.parametrize("rank", ["Now % {}", "Bag.Age % {}", "Host.Cores + Now % {}"])
 def test_many_expressions_of_the_time_are_evaluated_once_in_three_seconds(b: Bench, made: list[int], rank: str) -> None:
-    """Else it grows with bags × hosts, whatever else happens."""
+    """Otherwise evaluations would grow with bags × hosts every second."""
     many = 3 * host_orders.TIMED_AT_ONCE
     for n in range(many):
         b.submit(shape(9, expect=60_000), policy={"rank": rank.format(n + 2), "requirements": "true"})

@@ -1,4 +1,4 @@
-"""Data-conscious selection: who gets what, what is withheld, and when that ends (T9)."""
+"""Data-conscious selection: tasks go to the hosts of their data, and are withheld from others for a while (T9)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def submit(bench: DataBench, **changes: Any) -> int:
 
 
 def warm(bench: DataBench) -> tuple[int, int]:
-    """Both have asked more than once: the core knows their gaps."""
+    """Enrol hosts a and b and let each ask three times, so that the core knows how often they ask."""
     a, b = bench.host("a"), bench.host("b")
     for _ in range(3):
         bench.exchange(a, want=1), bench.exchange(b, want=1)
@@ -46,7 +46,7 @@ def run_first(bench: DataBench, a: int, b: int) -> None:
 
 
 def prepared(**changes: Any) -> tuple[DataBench, int, int, int]:
-    """Both hosts known to come every five seconds; task 2 reads what lies on a, task 3 what lies on b."""
+    """Return a bench whose hosts a and b ask every five seconds; task 2 reads data on a, task 3 data on b."""
     bench = DataBench(park=60_000)
     helper = bench.pipelines("data-conscious", data_selection=f.DataSelection())
     bench.do(e.Pause(0, helper, True))
@@ -85,7 +85,7 @@ def test_remote_task_is_granted_where_withholding_is_off() -> None:
 
 
 def test_remote_task_is_granted_where_the_penalty_of_a_transfer_is_small() -> None:
-    """1.36 s to fetch, four seconds until its host comes: fetching is quicker."""
+    """The transfer takes 1.36 s and the host of the data is expected in four seconds, so fetching is quicker."""
     bench, _, a, b = prepared(penalty=1.0)
     assert granted(bench.ask(b))[0][1] == 3
     bench.now += 1_000
@@ -121,7 +121,7 @@ def test_host_whose_pilot_left_is_expected_back_for_20_seconds() -> None:
 
 
 def test_withheld_task_is_granted_elsewhere_once_it_has_waited_long_enough() -> None:
-    """25 × 1.36 s of transfer are 3,400 units, each made up for by one latency in the queue."""
+    """25 × 1.36 s of transfer are 3,400 units; each latency in the queue makes up for one."""
     bench, bag, a, b = prepared(latency=2, unit=10)
     assert granted(bench.ask(b))[0][1] == 3
     c = bench.host("c")
@@ -147,7 +147,7 @@ def test_withheld_task_does_not_wake_the_core_in_a_loop() -> None:
 
 
 def test_pilot_is_granted_a_task_that_becomes_ready_beside_a_withheld_one() -> None:
-    """The class stands on the ready list all the time, because another of its tasks is withheld."""
+    """The class stays on the ready list all the time, because another of its tasks is withheld."""
     bench, _, a, b = prepared()
     assert granted(bench.ask(b))[0][1] == 3
     bag = submit(bench)
@@ -249,7 +249,7 @@ def warm_up_on(bench: DataBench) -> tuple[int, int]:
 
 
 def test_batch_is_granted_whole_where_most_of_its_data_lies() -> None:
-    """Batches of two first and of two second stages; the second ones read what the first have left."""
+    """Submit batches of two first stages and of two second stages, which read what the first have left."""
     bench = DataBench()
     helper = bench.pipelines("data-conscious", data_selection=f.DataSelection())
     bench.do(e.Pause(0, helper, True))
@@ -293,7 +293,7 @@ def test_arrivals_of_hosts_long_gone_are_forgotten() -> None:
 
 
 def test_outlook_leaves_out_the_host_that_asks() -> None:
-    """What lies on its own disk would otherwise seem to cost little later, and older tasks would come first."""
+    """Otherwise data on the host's own disk would seem to cost little later, and older tasks would go first."""
     bench, bag, a, _ = prepared()
     state = bench.core.state
     assert list(nearest_data.outlook(state, bench.now, state.bags[bag], state.pilots[a]).places) == ["host here b"]

@@ -1,4 +1,4 @@
-"""Expressions decide: which hosts get a bag's tasks, which bag goes first, from which request on."""
+"""Expressions: `requirements`, `rank` and `sites` decide which hosts get a bag's tasks, and in which order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def b() -> Bench:
 
 
 def bag_of(b: Bench, pilot: int, want: int = 1) -> list[int]:
-    """The bags that a pilot's grant is from; nothing if it must wait."""
+    """Return the bag of each task granted to the pilot; nothing if its request waits."""
     answer = b.exchange(pilot, want=want, wait=1)
     return [] if answer is None else [group.bag for _, groups in answer.grants for group in groups for _ in group.tasks]
 
@@ -240,7 +240,7 @@ def test_server_restarts_where_classad2_is_missing(b: Bench, monkeypatch: pytest
 
 
 def test_requirements_may_hold_in_the_tail_only(b: Bench) -> None:
-    """The paper's B5: anywhere, but in the tail only where it is safe."""
+    """Policy B5 of the GridBot paper: tasks run anywhere, but in the tail only on safe hosts."""
     bag = b.submit(shape(3, retries=9), policy={"requirements": 'Tail ? Host.Name == "safe" : true'})
     rough, safe = b.pilot(cores=2, host="rough"), b.pilot(cores=2, host="safe")
     held = b.take(rough, 2)
@@ -366,7 +366,7 @@ def test_per_host_is_refused_for_batches(b: Bench) -> None:
 
 
 def test_lower_ranked_bag_does_not_overtake_a_wide_task_that_waits_for_room(b: Bench) -> None:
-    """That it waits is right, whatever stands first on a list that nobody sees."""
+    """The pilot waits although the lower bag stands first on the internal ready list."""
     narrow = b.submit(shape(5, expect=600_000))
     pilot = b.pilot(cores=2)
     ((attempt, _),) = b.take(pilot, 1)

@@ -1,4 +1,4 @@
-"""How many tasks of a bag one host may hold at once."""
+"""`per-host`: how many tasks of a bag one host may hold at once."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_limit_counts_all_targets_of_a_bag_in_one_answer(b: Bench) -> None:
 
 
 def test_limited_bag_leaves_the_rest_of_its_host_to_others_without_prefetch(b: Bench) -> None:
-    """Tasks of which nobody knows how long they take are sent one ahead for each slot."""
+    """Without the limit, a pilot prefetches one task of unknown duration per slot."""
     plain = Bench()
     plain.submit(shape(20))
     assert len(plain.take(plain.pilot(cores=4))) == 8
@@ -87,7 +87,7 @@ def test_replicas_and_overdue_tasks_count_towards_the_limit(b: Bench) -> None:
 
 
 def test_attempts_of_a_host_are_counted_once_for_an_answer(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many bags have had their part: a request must not cost a pass over all attempts for each."""
+    """Otherwise a request would cost a pass over all attempts for each bag at its limit."""
     known = [b.submit(shape(9), policy={"per-host": "2"}) for _ in range(20)]
     pilots = [b.pilot(cores=25, host="host") for _ in range(2)]
     assert [bags(b, pilot, 20) for pilot in pilots] == [[bag for bag in half for _ in "ab"] for half in
@@ -109,7 +109,7 @@ def test_limit_may_change_while_the_bag_runs(b: Bench) -> None:
 
 
 def test_attempt_deadline_may_refer_to_the_limit(b: Bench) -> None:
-    """Figure 3 of GridBot."""
+    """The deadline of figure 3 in the GridBot paper."""
     bag = b.submit(shape(9), policy={"attempt-deadline": "Concurrency * 2000", "per-host": "2 * Host.NumCpus"})
     state, pilot = b.core.state, b.pilot(cores=4)
     assert deadline_span(b.core.turn, state.classes[1], state.pilots[pilot]) == 16_000_000
@@ -135,7 +135,7 @@ def test_limit_holds_after_every_step_of_a_random_run(seed: int) -> None:
 
 
 def test_bag_at_its_limit_keeps_no_core_of_the_host_free() -> None:
-    """`per-host` is reached: that its tasks are too wide for what is free matters to nobody."""
+    """The wide bag is at its limit, so the cores that are too few for its tasks go to the narrow one."""
     b = Bench(**PATIENT)
     wide = b.submit(shape(50, cores=2, priority=9, expect=HOUR), policy={"per-host": "1"})
     narrow = b.submit(shape(50, priority=1, expect=HOUR))

@@ -1,4 +1,4 @@
-"""Pipelines: stages go to one pilot in one grant; what is behind a failure waits again for its prerequisite."""
+"""Pipelines: one pilot gets all stages in one grant; after a failure the later stages wait again."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_pilot_death_is_charged_to_the_running_stage_only(bench: Bench) -> None:
 
 
 def test_a_late_success_of_the_second_stage_counts(bench: Bench) -> None:
-    """Reports may overtake one another: the second stage did run after the first had succeeded."""
+    """The report of the second stage may arrive before that of the first."""
     bag = bench.submit(*stages(1))
     pilot = bench.pilot()
     (first, _), (second, _) = bench.take(pilot)

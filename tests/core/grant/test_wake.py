@@ -1,4 +1,4 @@
-"""Who among the waiting is asked, when what there is does not fit everybody: in turn, so that nobody is passed over."""
+"""Waking: which waiting pilots the core asks when tasks appear, and in which order, so that no pilot is passed over."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def b() -> Bench:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Pilots, in the order in which those who wait were asked."""
+    """Collect the waiting pilots in the order in which the core asks them."""
     seen: list[int] = []
     plain = wake.grant
 
@@ -36,7 +36,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def one_running(b: Bench, policy: dict[str, str]) -> int:
-    """A bag, not in its tail for it is open, of which one task runs, on `busy`."""
+    """Submit an open bag, which has no tail, and start its only task on host `busy`."""
     bag = b.submit(shape(1), policy=policy, open=True)
     pilot = b.pilot(host="busy")
     ((attempt, _),) = b.take(pilot, 1)
@@ -45,19 +45,19 @@ def one_running(b: Bench, policy: dict[str, str]) -> int:
 
 
 def one_replica(b: Bench) -> int:
-    """It may have a replica elsewhere."""
+    """Submit a bag whose running task may have a replica on another host."""
     return one_running(b, {"replicate": "NumberOfReplicas < 2"})
 
 
 def one_overdue(b: Bench) -> int:
-    """It is past its deadline."""
+    """Submit a bag whose running task is past its deadline."""
     bag = one_running(b, {"attempt-deadline": "5"})
     b.wait(10_000)
     return bag
 
 
 def one_choosy(b: Bench) -> int:
-    """A bag that only `able` may run, by an expression that might change its mind at any moment."""
+    """Submit a bag that only host `able` may run, by an expression whose value may change at any moment."""
     return b.submit(shape(1), policy={"requirements": ONE_HOST})
 
 
@@ -72,7 +72,7 @@ def is_waiting(b: Bench, pilot: int) -> bool:
 
 
 def stir(b: Bench, bag: int) -> None:
-    """Something happens for which all who wait may be asked again."""
+    """Change the policy of the bag, after which the core may ask all waiting pilots again."""
     policy = b.core.state.bags[bag].policy
     limit = 50 + (policy.get("per-host") == "50")
     b.do(e.SetPolicy(0, bag, {**policy, "per-host": str(limit)}, "ann"))
@@ -80,8 +80,7 @@ def stir(b: Bench, bag: int) -> None:
 
 @pytest.mark.parametrize("make", [one_replica, one_overdue, one_choosy])
 def test_last_waiting_pilot_has_its_turn_in_three_rounds(b: Bench, monkeypatch: pytest.MonkeyPatch, make: Any) -> None:
-    """Five before it cannot take what there is, for their host has it already, or may not; three are asked at
-    a time."""
+    """The core asks three pilots at a time; the five before the last cannot take the task."""
     monkeypatch.setattr(wake, "MOST_IN_VAIN", 3)
     bag = make(b)
     b.do(e.Pause(0, bag, True))
@@ -99,7 +98,7 @@ def test_last_waiting_pilot_has_its_turn_in_three_rounds(b: Bench, monkeypatch: 
 def test_waiting_pilots_are_asked_equally_often(
     b: Bench, monkeypatch: pytest.MonkeyPatch, asked: list[int], make: Any, seed: int
 ) -> None:
-    """Whoever waits all the time, while others come and go."""
+    """Count over the pilots that wait all the time, while others come and go."""
     draw = random.Random(seed)
     monkeypatch.setattr(wake, "MOST_IN_VAIN", draw.randint(2, 6))
     bag = make(b)
@@ -120,7 +119,7 @@ def test_waiting_pilots_are_asked_equally_often(
 
 
 def test_pilot_that_has_waited_longest_is_granted_first(b: Bench) -> None:
-    """Where everybody could take it: first come, first served."""
+    """All pilots could take the task: first come, first served."""
     pilots = [waits(b, f"h{number}") for number in range(6)]
     bag = b.submit(shape(0), open=True)
     for number, pilot in enumerate(pilots):
@@ -139,7 +138,7 @@ def test_waiting_pilot_is_granted_a_task_when_a_paused_bag_goes_on(b: Bench, mak
 
 
 def beside_what_nobody_may_have(b: Bench, many: int) -> tuple[list[int], list[tuple[int, int]]]:
-    """Many wait beside a bag that none of them may have; of another one, which may have replicas, all tasks are out."""
+    """Let many pilots wait beside a ready bag that matches none of them and a running bag that may have replicas."""
     b.submit(shape(3, expect=60_000), replicate="tail-safe")
     busy = [b.pilot(host=f"busy{number}") for number in range(3)]
     held = [(pilot, attempt) for pilot in busy for attempt, _ in b.take(pilot, 1)]
@@ -160,8 +159,8 @@ def test_started_tasks_make_the_core_ask_no_waiting_pilot(b: Bench, asked: list[
 
 
 def test_single_waiting_pilot_per_host_is_asked_for_all_alike(b: Bench, asked: list[int]) -> None:
-    """Seven hosts, and so seven to ask, however many pilots wait there: before somebody has what came back, and when
-    it is gone."""
+    """The waiting pilots are on seven hosts: the core asks at most seven before the failed task is granted, and seven
+    after."""
     waiting, held = beside_what_nobody_may_have(b, 100)
     pilot, attempt = held[0]
     asked.clear()
@@ -208,7 +207,7 @@ def test_pilot_with_time_left_is_asked_when_its_host_has_room() -> None:
 
 
 def test_pilots_not_asked_yet_are_asked_at_the_next_start() -> None:
-    """64 are asked at a time where expressions speak of the moment."""
+    """The core asks 64 pilots at a time where expressions depend on the moment."""
     b = Bench(park=HOUR, lease=10 * HOUR, silence=20 * HOUR)
     b.submit(shape(8, expect=600_000), replicate="tail-safe")
     big = b.pilot(cores=8, host="big")
@@ -222,7 +221,7 @@ def test_pilots_not_asked_yet_are_asked_at_the_next_start() -> None:
 
 
 def test_waiting_pilot_is_judged_by_the_present_attributes_of_its_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not by an ad of more than a minute ago."""
+    """An ad published more than a minute ago does not count."""
     monkeypatch.setattr(conftest, "check_all", lambda core, witness: [])
     b = Bench(park=HOUR, lease=10 * HOUR, silence=20 * HOUR)
     bag = b.submit(shape(3), policy={"requirements": "Host.Attempts > 0"})
@@ -274,7 +273,7 @@ def test_new_task_wakes_only_a_pilot_that_can_run_it(bench: Bench) -> None:
 
 
 def test_report_is_answered_with_tasks_although_the_poll_of_the_pilot_waits(bench: Bench) -> None:
-    """A full pilot has parked; what it reports on its other connection makes room."""
+    """The poll of a full pilot waits; a report on its other connection makes room."""
     bag, pilot = bench.submit(shape(9, expect=10_000)), bench.pilot()
     (first, _), = bench.take(pilot)
     assert bench.exchange(pilot, want=9, wait=9_000) is None
@@ -283,7 +282,7 @@ def test_report_is_answered_with_tasks_although_the_poll_of_the_pilot_waits(benc
 
 
 def test_pilot_that_is_full_again_leaves_the_line(bench: Bench) -> None:
-    """Or every task that becomes ready would be offered to all that are busy."""
+    """Otherwise the core would offer every ready task to all busy pilots."""
     bench.submit(shape(9, expect=10_000))
     pilot = bench.pilot()
     line = bench.core.state.pilot_classes[bench.core.state.pilots[pilot].cls].waiting
@@ -294,8 +293,8 @@ def test_pilot_that_is_full_again_leaves_the_line(bench: Bench) -> None:
     assert bench.core.state.pilots[pilot].waiting_request is not None and not line
 
 
-def test_pilot_waiting_behind_a_wide_task_is_woken_when_another_takes_it(bench: Bench) -> None:
-    """Half a pilot waits behind a task that needs a whole one; when another pilot takes that, it may go on."""
+def test_pilot_behind_a_wide_task_is_woken_when_another_takes_it(bench: Bench) -> None:
+    """A half-busy pilot waits behind a task of two cores; when another pilot takes it, the narrow one follows."""
     half, other = bench.pilot(2), bench.pilot(2)
     bench.submit(shape(1, expect=10_000))
     bench.take(half, want=1)
@@ -320,7 +319,7 @@ def test_full_pilot_waits_outside_the_line_until_it_has_room(bench: Bench) -> No
 
 
 def test_bounded_number_of_waiting_pilots_is_asked_for_a_late_task(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is late is for none of them; there may be thousands."""
+    """None of the waiting pilots matches the late task; there may be thousands of them."""
     asked = []
     plain = wake.grant
     monkeypatch.setattr(wake, "MOST_IN_VAIN", 3)

@@ -1,4 +1,4 @@
-"""Hosts: statistics under a lasting id, and which of them must wait."""
+"""Hosts: statistics under a lasting id, and the quarantine of black holes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ QUARANTINE = 600_000
 
 
 def on(bench: Bench, host: str, cores: int = 1) -> int:
-    """A pilot on a host of that name."""
+    """Enrol a pilot on a host of that name."""
     event = e.Enrol(0, "here", f"n{bench.core.state.next_pilot}", host, f"{host}.example", cores, 4 << 30, 0, 1 << 40,
                     None, b"token %d" % bench.core.state.next_pilot)
     return int(bench.do(event).pilot)
 
 
 def run(bench: Bench, pilot: int, outcome: str = "succeeded", wall: int = 60_000, **more: Any) -> bool:
-    """One task, if it is given any."""
+    """Let the pilot run one task; return whether it was granted one."""
     answer = bench.exchange(pilot, want=1)
     held = granted(answer) if answer is not None else []
     for attempt, _ in held:
@@ -36,7 +36,7 @@ def column(bench: Bench, name: str, host: str) -> Any:
 
 
 def hole(bench: Bench, others: int = 8) -> int:
-    """A pilot on a host that is quarantined."""
+    """Fail tasks on host `bad` until it is quarantined; return its pilot."""
     bench.submit(shape(1_000, expect=60_000, retries=100))
     for number in range(others):
         run(bench, on(bench, f"good{number}"))
@@ -74,7 +74,7 @@ def test_exceeded_limits_are_no_failures_of_a_host(bench: Bench) -> None:
 
 
 def test_last_host_of_an_owner_is_not_quarantined_beside_hosts_of_another(bench: Bench) -> None:
-    """Its tasks could not go there."""
+    """Tasks of the owner could not go to the other owner's hosts."""
     bench.step(e.AddSite(0, "there", "bob", "local"))
     bench.pilot(site="there")
     bench.submit(shape(40, retries=99, expect=60_000))
@@ -168,7 +168,7 @@ def test_hosts_seen_last_are_remembered_up_to_a_bound(bench: Bench, monkeypatch:
 
 
 def lent(bench: Bench) -> tuple[int, int]:
-    """A host of a site that is lent to bob, whose tasks fail there and succeed elsewhere; his bag."""
+    """Lend the site to bob, whose tasks fail on host `lent` and succeed elsewhere; return its pilot and his bag."""
     bench.step(e.AddSite(0, "here", "ann", "local", ["bob"]))
     his = bench.submit(shape(1_000, expect=60_000, retries=100), owner="bob")
     for number in range(8):
@@ -200,7 +200,7 @@ def test_guest_is_granted_tasks_there_again_after_the_quarantine(bench: Bench) -
 
 
 def test_host_that_fails_tasks_of_its_owner_too_is_quarantined(bench: Bench) -> None:
-    """The owner's own tasks fail there, too: that is a black hole."""
+    """A host that fails the tasks of its owner, too, is a black hole."""
     host, _ = lent(bench)
     bench.submit(shape(1_000, expect=60_000, retries=100, priority=9))
     for number in range(8):

@@ -1,4 +1,4 @@
-"""State is what the journal says: from the beginning, or from a snapshot and what came after it."""
+"""Recovery: the state follows from the whole journal, or from a snapshot and the facts after it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from windfall.store import codec
 
 
 def some_events(r: random.Random) -> Any:
-    """A life with something of everything; an infinite stream of functions of the bench."""
+    """Return functions, each of which does one random act to a bench."""
     good, bad = ("succeeded", ""), [("failed", why) for why in ("exit", "time", "memory")]
     outcomes = [good, good, *bad, ("returned", "")]
 
@@ -51,7 +51,7 @@ def some_events(r: random.Random) -> Any:
         b.exchange(pilot, want=r.choice((0, 1, 50)), reports=reports, started=started)
 
     def tend(b: Bench) -> None:
-        """Some of what was ordered is done, some of what is there is listed."""
+        """Let a tender carry out some of its orders and list some of its jobs."""
         name, intents = r.choice(("c1", "c2")), list(b.core.state.intents.values())
         mine = [i for i in intents if i.site == name and r.random() < 0.6]
         listed = [e.ListedJob(i.nonce, i.batch_id or f"j{i.number}", i.state == 2) for i in mine]
@@ -87,7 +87,7 @@ def some_events(r: random.Random) -> Any:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_state_is_recovered_at_random_points_of_a_random_run(seed: int) -> None:
-    """`restart` compares fingerprints; after a snapshot only what changed is written, as the store does it."""
+    """`restart` compares fingerprints; a later snapshot holds only what has changed, as in the store."""
     r = random.Random(seed)
     bench = Bench(forget=500_000)
     life = some_events(r)
@@ -124,7 +124,7 @@ def test_a_removed_bag_leaves_nothing_in_the_snapshot(bench: Bench) -> None:
 
 
 def test_ready_tasks_of_several_classes_survive_a_snapshot(bench: Bench) -> None:
-    """After a snapshot nothing is marked as changed, and the first class once counted them all as its own."""
+    """After a snapshot no task is marked as changed, and the first class once counted all ready tasks as its own."""
     bag, pilot = bench.submit(shape(4, limit=1_000)), bench.pilot(4)
     (a, _), (b, _), *_ = bench.take(pilot, want=2)
     bench.exchange(pilot, reports=[e.Report(a, "failed", "time"), e.Report(b)])
@@ -146,7 +146,7 @@ def test_same_events_make_the_same_bytes() -> None:
 
 
 def test_replay_under_another_configuration_decides_nothing() -> None:
-    """Another policy may not rewrite the past."""
+    """A core with another configuration must not decide the past anew."""
     bench = Bench()
     bench.submit(shape(9))
     bench.take(bench.pilot(2))

@@ -31,7 +31,8 @@ def lived(bench: Bench) -> tuple[Rows, dict[str, bytes]]:
 
 
 def without(rows: Rows, record: str, row: list[Any], name: str) -> None:
-    """Make the row of a record, and what the snapshot says of such rows, what they were before a field was added."""
+    """Remove a field from the row of a record and from the list of its fields, as if the field had not been added
+    yet."""
     place = rows["fields"][record].index(name)
     del row[place], rows["fields"][record][place]
 

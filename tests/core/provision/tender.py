@@ -19,7 +19,7 @@ APART = 10_000  # between two listings that lack a job, until that is believed
 
 
 class Tender:
-    """Carries out orders at once, in a batch system that is a dict: nonce → (id, running)."""
+    """A tender that carries out its orders at once, in a batch system that is a dict: nonce → (id, running)."""
 
     def __init__(self, bench: Bench, site: str = "c1", name: str = "t1") -> None:
         self.bench, self.site, self.name = bench, site, name
@@ -29,14 +29,14 @@ class Tender:
         self.tell(hello=True)
 
     def tell(self, **more: Any) -> Any:
-        """The answer; None if parked."""
+        """Report to the core; return its orders, or None if the request waits."""
         self.orders = self.bench.do(e.SiteReport(0, self.site, self.name, seen=self.seen, **more))
         if self.orders is not None and not self.orders.over:
             self.seen, self.now = self.orders.number, self.orders.now
         return self.orders
 
     def work(self, **more: Any) -> None:
-        """Ask, do, report, until nothing new comes."""
+        """Carry out orders and report, until no new ones come."""
         orders = self.tell(**more)
         while orders is not None and (orders.start or orders.stop):
             more = {"accepted": [(nonce, self.submit(nonce)) for nonce, _ in orders.start],
@@ -54,14 +54,14 @@ class Tender:
         return self.tell(listed=[e.ListedJob(n, i, r) for n, (i, r) in self.jobs.items()], began=self.now, **more)
 
     def list_twice(self) -> Any:
-        """A while apart: what both lack is gone."""
+        """List twice, some time apart: a job that both listings lack is gone."""
         self.list()
         self.bench.wait(APART)
         self.tell()
         return self.list()
 
     def begin(self, nonce: str, left: int = HOUR) -> int:
-        """The job starts: its pilot enrols."""
+        """Start the job of that nonce, and enrol its pilot."""
         self.jobs[nonce] = (self.jobs[nonce][0], True)
         return self.bench.pilot(nonce=nonce, site=self.site, left=left)
 
@@ -72,7 +72,7 @@ def site(bench: Bench, name: str = "c1", **limits: Any) -> None:
 
 
 def states(bench: Bench, name: str = "c1") -> str:
-    """One letter an intent."""
+    """Return the first letter of the state of each intent of a site."""
     intents = [i for i in bench.core.state.intents.values() if i.site == name]
     return "".join(INTENT_STATES[i.state][0] for i in intents)
 

@@ -1,4 +1,4 @@
-"""Demand matched to room: as much as can be, never more than there is, the same every time."""
+"""Matching demand to room: as many tasks as fit, never more than there is room for, and the same every time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def check(problem: Problem, found: dict[tuple[int, int], int]) -> int:
 
 
 def best(problem: Problem) -> int:
-    """By looking at everything."""
+    """Return the most tasks that fit, by trying every combination."""
     left, rooms, slots = problem
     most = 0
     keys = list(slots)
@@ -43,13 +43,13 @@ def best(problem: Problem) -> int:
 
 @pytest.mark.parametrize("seed", range(25))
 def test_small_problems_are_matched_within_one_slot_of_the_best(seed: int) -> None:
-    """All but a slot of what looking at everything finds: the rest is lost by rounding."""
+    """Rounding may cost one slot of what the search over all combinations finds."""
     problem = made_up(random.Random(seed), 2, 2, 6)
     assert check(problem, spread(*problem)) >= best(problem) - 1
 
 
 def test_class_that_fits_one_site_is_not_kept_out_by_one_that_fits_both() -> None:
-    """Where filling in order would put the first class everywhere."""
+    """Filling in order would put the first class at both sites."""
     assert spread([4, 4], [4, 4], {(0, 0): 1, (1, 0): 1, (0, 1): 1}) == {(1, 0): 4, (0, 1): 4}
 
 

@@ -1,4 +1,4 @@
-"""Pilots in batch systems: intents, orders and listings, budgets, and what each policy wants."""
+"""Reconciling intents with demand: making pilots, withdrawing them, and the limits and budgets of sites."""
 
 from __future__ import annotations
 
@@ -289,7 +289,8 @@ def test_pilots_are_withdrawn_from_a_site_that_no_longer_matches(bench: Bench) -
 
 
 def test_site_without_limits_gets_a_bounded_number_of_intents_per_step(bench: Bench) -> None:
-    """One user's bag is as large as he likes, and his site may say that it takes everything."""
+    """A bag may be very large, and its site without limits; the core still makes a bounded number of intents per
+    step."""
     site(bench)
     bag(bench, shape(300_000))
     for _ in range(40):

@@ -9,7 +9,7 @@ from tests.core.provision.tender import LANDING, Tender, bag, site, states
 
 
 def vanished(bench: Bench, tasks: int = 3, **hello: Any) -> tuple[Tender, int, list[tuple[int, int]]]:
-    """A pilot that runs some tasks and whose job is missing from the listing."""
+    """Start tasks on a pilot and drop its job from the listings; return the tender, the pilot and its attempts."""
     site(bench)
     bag(bench, shape(tasks, expect=HOUR))
     tender = Tender(bench)

@@ -81,7 +81,8 @@ def test_pilot_may_enrol_before_its_submission_is_reported(bench: Bench) -> None
 
 
 def test_job_of_a_pilot_that_left_counts_until_a_listing_lacks_it(bench: Bench) -> None:
-    """It counts until a listing begun afterwards does not have it; where room is lacking that is asked for at once."""
+    """The job counts until a listing begun after the goodbye lacks it; the core asks for one at once if it lacks
+    room."""
     site(bench, pilots=1)
     bag(bench, shape(3))
     tender = Tender(bench)
@@ -317,7 +318,7 @@ def test_a_pilot_missing_from_a_listing_is_gone_unless_it_spoke_since(bench: Ben
 
 @pytest.mark.parametrize("runs", [False, True])
 def test_single_short_listing_ends_no_intent(bench: Bench, runs: bool) -> None:
-    """Of a job that waits, one that runs, one that is being stopped: none is forgotten, none is started again."""
+    """A queued job and a running one stay as they are, and are not submitted again."""
     site(bench, pilots=3)
     number = bag(bench, shape(3, expect=HOUR))
     tender = Tender(bench)
@@ -485,7 +486,7 @@ def test_foreign_jobs_are_left_alone(bench: Bench) -> None:
 
 
 def test_listing_from_the_future_counts_as_begun_now(bench: Bench) -> None:
-    """What an earlier tender may have submitted is not ordered again before it can have landed."""
+    """The core orders no intent again that an earlier tender may have submitted a moment ago."""
     site(bench)
     bag(bench, shape(2))
     Tender(bench)

@@ -18,7 +18,7 @@ def history(bench: Bench, name: str = "c1") -> list[str]:
 
 
 def settled(bench: Bench, name: str = "c1") -> Tender:
-    """A tender whose listing has told, and that goes on polling."""
+    """Return a tender whose listing the core has seen and which has carried out its orders."""
     tender = Tender(bench, name, f"t-{name}")
     bench.wait(LANDING)
     tender.tell()
@@ -83,7 +83,7 @@ def test_site_whose_tender_never_lists_is_suspect(bench: Bench) -> None:
 
 
 def test_demand_of_a_suspect_site_goes_to_another(bench: Bench) -> None:
-    """By `demand`, which sends a slot for every task to one site only; what was sent is kept."""
+    """Policy `demand` sends a slot per task to one site only; the pilots at the suspect site are kept."""
     site(bench, pilots=4)
     bag(bench, shape(4), provision="demand")
     settled(bench)
@@ -141,7 +141,7 @@ def test_after_a_blackout_sites_that_answer_are_tried_again_with_one_pilot_each(
 
 
 def _poll(bench: Bench, tender: Tender, ms: int) -> None:
-    """It takes what it is sent, and no pilot comes."""
+    """Let the tender carry out its orders and list its jobs for so long; no pilot enrols."""
     for _ in range(ms // 20_000):
         more: dict[str, Any] = {"listed": [e.ListedJob(n, i, r) for n, (i, r) in tender.jobs.items()],
                                 "began": tender.now} if tender.orders and tender.orders.look else {}

@@ -1,4 +1,4 @@
-"""Why is this not running?"""
+"""`explain`: why a task does not run, and what to do about it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attempts that have not reported by their deadline: their task is given to another host, and the first wins."""
+"""Replicas by deadline: a task whose attempt is overdue goes to another host, and the first success wins."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ DUE = {"attempt-deadline": "60"}
 
 @pytest.fixture
 def b() -> Bench:
-    """Hosts are not given up for being slow."""
+    """Return a bench whose leases outlast the test, so that no slow host is given up."""
     return Bench(lease=3_600_000, silence=36_000_000)
 
 
 def running(b: Bench, *hosts: str, **more: object) -> tuple[int, list[tuple[int, int]]]:
-    """A bag of which each host runs one task: bag, (pilot, attempt)."""
+    """Submit a bag and start one task on each host; return the bag and (pilot, attempt) of each."""
     more.setdefault("policy", DUE)
     bag = b.submit(shape(len(hosts) + int(str(more.pop("spare", 0)))), **more)
     held = []
@@ -144,7 +144,7 @@ def test_undefined_or_nonpositive_deadline_makes_no_task_overdue(b: Bench, text:
 
 
 def test_preset_sets_the_deadline_at_three_times_the_mean(b: Bench) -> None:
-    """Three times 40 s; nothing is known when they begin."""
+    """The deadline is 3 × 40 s; no duration is known when the tasks start."""
     bag, ((slow, _), (quick, second)) = running(b, "slow", "quick", replicate="deadline", policy={})
     idle = b.pilot(host="idle")
     b.wait(40_000)
@@ -314,7 +314,7 @@ def _pass(bench: Bench, ms: int, *alive: int) -> None:
 
 @pytest.mark.parametrize(("most", "live"), [(2, 2), (3, 3)])
 def test_lost_attempt_that_comes_back_counts_towards_the_cap(bench: Bench, most: int, live: int) -> None:
-    """`replicas-per-task` holds for overdue tasks, too."""
+    """`replicas-per-task` holds for overdue tasks, too, and counts the attempt that comes back."""
     bag = bench.submit(shape(1), policy={"attempt-deadline": "30", "replicas-per-task": str(most)})
     lost, busy, idle = (bench.pilot(host=name) for name in ("lost", "busy", "idle"))
     [(first, _)] = bench.take(lost)
@@ -333,7 +333,7 @@ def test_lost_attempt_that_comes_back_counts_towards_the_cap(bench: Bench, most:
 
 @pytest.mark.parametrize("expect", [600_000, 0])
 def test_overdue_task_is_not_overtaken_by_a_lower_bag(expect: int) -> None:
-    """Also where short tasks, or those of unknown length, may be held ahead."""
+    """The rule holds also where the pilot might prefetch short tasks, or tasks of unknown duration."""
     b = Bench(lease=HOUR)
     high = b.submit(shape(1, cores=2, expect=expect), policy={"rank": "2", "attempt-deadline": "60"})
     first, second = (b.pilot(cores=2, host=host) for host in "ab")

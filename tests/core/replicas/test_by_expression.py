@@ -1,4 +1,4 @@
-"""Replicas by expression: which tasks, fewest first, how many, and what the expression may speak of."""
+"""Replicas by expression: which tasks, in which order, how many, and what the expression may refer to."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def b() -> Bench:
 
 
 def running(b: Bench, text: str, *hosts: str, **more: object) -> tuple[int, list[tuple[int, int]]]:
-    """A bag all of whose tasks run, one on each host."""
+    """Submit a bag and start one task on each host; return the bag and (pilot, attempt) of each."""
     bag = b.submit(shape(len(hosts)), policy={"replicate": text}, **more)
     held = []
     for host in hosts:
@@ -78,7 +78,7 @@ def test_replicas_by_expression_stay_within_300_percent_of_a_bag(b: Bench) -> No
 
 
 def test_expression_may_refer_to_the_time_a_replica_was_sent(b: Bench) -> None:
-    """R3 of GridBot: once in 15 minutes."""
+    """Policy R3 of GridBot: a replica once in 15 minutes."""
     running(b, "Now - Task.Replica1.SentTime > 900 * NumberOfReplicas", "a")
     got = []
     for _ in range(4):
@@ -182,7 +182,7 @@ def test_task_with_external_effects_has_no_replica_by_expression(b: Bench) -> No
 
 
 def test_attempts_are_indexed_while_a_bag_is_scanned_for_replicas(b: Bench) -> None:
-    """After every step it is compared with a pass over all attempts (`check_all`)."""
+    """`check_all` compares the index with a pass over all attempts after every step."""
     bag, held = running(b, "NumberOfReplicas < 3", "a", "b", "c", "d")
     attempts = b.core.state.attempts
     assert not attempts.indexed
@@ -234,7 +234,7 @@ def test_tasks_of_the_asking_host_do_not_hide_others(own: int) -> None:
 
 
 def test_tasks_that_no_pilot_takes_do_not_hide_others() -> None:
-    """By expression, and more of them than are listed."""
+    """More tasks that no pilot takes are wanted than the core lists."""
     b, wide = Bench(**PATIENT), by_expression.MOST_WANTED + 40
     b.submit(shape(wide, name="wide", cores=4, expect=HOUR), shape(4, name="narrow", expect=HOUR),
              policy={"replicate": "Task.NumberOfReplicas < 2"})

@@ -1,4 +1,4 @@
-"""Replicas of late tasks: when, where, how many, and what becomes of them."""
+"""Replicas of late tasks (speculative execution): when, where, how many, and which attempt wins."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LATE = 3 * LONG_MEAN // 2
 
 
 def tail(bench: Bench, replicate: str = "tail-safe", tasks: int = 20, **more: object) -> tuple[int, int, int]:
-    """A bag of which one task still runs: bag, the pilot that runs it, its attempt."""
+    """Submit a bag and run all but one task, which a slow pilot runs; return the bag, that pilot and its attempt."""
     bag = bench.submit(shape(tasks, expect=MEAN), replicate=replicate, **more)
     slow = bench.pilot(1, host="slow")
     ((attempt, _),) = bench.take(slow, 1)
@@ -35,7 +35,7 @@ def tail(bench: Bench, replicate: str = "tail-safe", tasks: int = 20, **more: ob
 
 def running(bench: Bench, tasks: int, replicate: str = "tail-fast", spare: int = 0, **more: Any
             ) -> tuple[int, list[tuple[int, int]]]:
-    """A bag of which so many tasks run, each on a host of its own: bag, (pilot, attempt)."""
+    """Submit a bag and start so many tasks, each on a host of its own; return the bag and (pilot, attempt) of each."""
     wanted = shape(tasks + spare, expect=more.pop("expect", MEAN), priority=more.pop("priority", 0))
     bag = bench.submit(wanted, replicate=replicate, **more)
     held = []
@@ -68,7 +68,7 @@ def test_waiting_pilot_is_granted_a_replica_when_a_task_becomes_late(bench: Benc
 
 
 def test_task_of_an_unreliable_host_is_late_sooner(bench: Bench) -> None:
-    """A quarter of the time is enough, and who waits need not ask again for it."""
+    """On such a host a task is late after a part of the usual time, and a waiting pilot need not ask again."""
     bench.submit(shape(6, retries=9))
     bad = bench.pilot(host="bad")
     for _ in range(6):
@@ -130,7 +130,7 @@ def test_preset_caps_the_replicas_of_a_task(bench: Bench, replicate: str) -> Non
 
 
 def test_tail_safe_replicates_15_percent_of_a_bag(bench: Bench) -> None:
-    """15 % of 20 are 3."""
+    """15 % of 20 tasks are 3 replicas."""
     bag = bench.submit(shape(20, expect=MEAN), replicate="tail-safe")
     for n in range(20):
         pilot = bench.pilot(1, host=f"h{n}")
@@ -189,7 +189,7 @@ def test_paused_bag_has_no_replicas(bench: Bench) -> None:
 
 
 def test_replica_needs_a_slot_time_and_budget_like_any_attempt(bench: Bench) -> None:
-    """A slot of the pilot, time that it must have left, and its part of the budget."""
+    """A replica takes a slot, needs its time limit of the time left, and pledges its part of the budget."""
     wanted = shape(3, cores=2, expect=MEAN, limit=60_000, grace=1_000)
     event = e.Submit(0, "ann", "bag", "", b"spec", [wanted], False, "fcfs", False, replicate="tail-fast",
                      budget=5 * 2 * (60_000 + 1_000))
@@ -223,7 +223,7 @@ def test_running_replica_survives_a_restart(bench: Bench) -> None:
 
 
 def test_restarted_core_takes_no_task_for_late_before_a_lease_has_passed(bench: Bench) -> None:
-    """It may have ended meanwhile, and its pilot be about to say so."""
+    """The attempt may have ended while the server was down, and its pilot may be about to report it."""
     _, slow, first = tail(bench)
     bench.now += 2 * MEAN
     bench.restart()
@@ -296,7 +296,9 @@ def test_attempts_are_not_scanned_while_no_duration_is_known(
 
 @pytest.mark.parametrize("together", [1, 2])
 def test_first_success_says_when_the_others_are_late(bench: Bench, together: int) -> None:
-    """Before it nobody knew, and who asked was turned away.  One success and several are different facts."""
+    """Before the first success no duration was known, and a pilot that asked was turned away; one success and several
+    are different facts.
+    """
     running(bench, 1, "tail-safe", expect=0, spare=together)
     quick, idle = bench.pilot(cores=2, host="quick"), bench.pilot(host="idle")
     held = [attempt for attempt, _ in bench.take(quick, together)]
@@ -332,7 +334,7 @@ def test_cancelling_a_task_that_no_pilot_can_run_lets_the_rest_have_replicas(ben
 
 @pytest.mark.parametrize(("replicate", "replicas"), [("tail-fast", 1), ("tail-safe", 0)])
 def test_target_behind_a_late_task_forbids_tail_safe_replicas(bench: Bench, replicate: str, replicas: int) -> None:
-    """Unless the last task of all must have started."""
+    """`tail-safe` waits until the last task of the bag has started, `tail-fast` does not."""
     bench.submit(shape(2, expect=MEAN), shape(5, name="merge", after=[0]), replicate=replicate)
     slow, quick, idle = [bench.pilot(host=host) for host in ("slow", "quick", "idle")]
     bench.exchange(slow, started=[bench.take(slow, 1)[0][0]])
@@ -385,7 +387,7 @@ def test_replica_at_a_shared_site_goes_to_the_owner_with_the_least_in_use(bench:
 
 
 def test_each_bag_has_a_share_of_replicas_of_its_own(bench: Bench) -> None:
-    """15 % of 3 tasks are one replica, which another bag's does not count against."""
+    """15 % of 3 tasks are one replica; the replica of the other bag does not count against it."""
     known = [running(bench, 3, "tail-safe")[0] for _ in range(2)]
     bench.wait(2 * MEAN)
     assert bags(bench, bench.pilot(cores=4), 4) == known

@@ -1,4 +1,4 @@
-"""Caps of replicas that a bag's user sets: of a task, of the bag, of what they cost."""
+"""Caps that a user sets on replicas: per task, per bag, and by their cost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def b() -> Bench:
 
 
 def running(b: Bench, n: int, expect: int = MINUTE, **policy: str) -> tuple[int, list[tuple[int, int]]]:
-    """A bag all of whose tasks run, one on each host."""
+    """Submit a bag and start each task on a host of its own; return the bag and (pilot, attempt) of each."""
     bag = b.submit(shape(n, expect=expect), policy={"replicate": "tail-fast", **policy})
     held = []
     for k in range(n):
@@ -31,7 +31,7 @@ def running(b: Bench, n: int, expect: int = MINUTE, **policy: str) -> tuple[int,
 
 
 def idle(b: Bench, n: int, wait: int = 0, start: bool = True) -> list[int]:
-    """Tasks that so many hosts with nothing to do were given."""
+    """Let so many idle hosts ask; return the tasks that they were granted."""
     found = []
     for _ in range(n):
         pilot = b.pilot(host=f"idle{b.core.state.next_pilot}")

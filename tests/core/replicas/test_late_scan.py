@@ -1,4 +1,4 @@
-"""What is late, whose turn it is, and who is woken: what was found is kept, and must not hide what has changed."""
+"""The scan for late tasks: its order, whom it wakes, and that a kept scan hides nothing that has changed since."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def b() -> Bench:
 
 
 def tail(b: Bench, starts: list[int], **more: object) -> list[tuple[int, int]]:
-    """The last tasks of a bag, n started at starts[n] from now on: pilot and attempt."""
+    """Run all but the last tasks of a bag, and start task n of these at starts[n]; return (pilot, attempt) of each."""
     b.submit(shape(TASKS, expect=MEAN, retries=9), replicate="tail-safe", **more)
     pilots = [b.pilot(host=f"slow{n}") for n in range(len(starts))]
     held = [b.take(pilot, 1)[0][0] for pilot in pilots]
@@ -42,7 +42,7 @@ def asks(b: Bench, host: str, cores: int = 1) -> list[int]:
 
 
 def replica(b: Bench, host: str, task: int) -> tuple[int, int]:
-    """It has one there, which has started."""
+    """Start a replica of the task on that host; return its pilot and attempt."""
     pilot = b.pilot(host=host)
     ((attempt, got),) = b.take(pilot, 1)
     assert got == task
@@ -51,7 +51,7 @@ def replica(b: Bench, host: str, task: int) -> tuple[int, int]:
 
 
 def test_late_task_gets_no_third_attempt_while_another_has_one(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fewest attempts first, also of those that were too many to be listed."""
+    """Tasks with the fewest attempts go first, also those that were too many for the list."""
     monkeypatch.setattr(candidates, "MOST_PER_CLASS", 4)
     tail(b, [0] * 6)
     b.wait(LATE)
@@ -59,7 +59,7 @@ def test_late_task_gets_no_third_attempt_while_another_has_one(b: Bench, monkeyp
 
 
 def test_task_whose_replica_failed_is_replicated_again(b: Bench) -> None:
-    """Who waits is asked (`_steps_back`), and is not left to wait for ever."""
+    """A pilot that waits is asked, and does not wait for ever."""
     tail(b, [0])
     b.wait(LATE)
     pilot, attempt = replica(b, "idle", 0)
@@ -146,7 +146,7 @@ def test_waiting_pilot_is_woken_when_the_replica_is_late_too(b: Bench) -> None:
 
 
 def test_tasks_of_doubted_hosts_do_not_hide_late_ones(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Doubted ones stand in the list of those that were late, and must not make it look complete."""
+    """Tasks of unreliable hosts stand in the list of late tasks, and must not make it look complete."""
     monkeypatch.setattr(candidates, "MOST_PER_CLASS", 2)
     slow = tail(b, [0, 0, 0, 0, 40_000, 40_000], policy={"replicas-per-task": "2"})
     h = b.core.state.hosts
@@ -158,7 +158,7 @@ def test_tasks_of_doubted_hosts_do_not_hide_late_ones(b: Bench, monkeypatch: pyt
 
 
 def test_timer_is_set_again_when_the_mean_has_grown(b: Bench) -> None:
-    """The mean has grown a little since a timer was set: it fires for nothing, and must be set again."""
+    """The mean has grown since the timer was set, so the timer finds nothing and must be set again."""
     b.submit(shape(TASKS, expect=MEAN, retries=9), replicate="tail-safe")
     pilots = [b.pilot(host=f"slow{n}") for n in range(3)]
     held = [b.take(pilot, 1)[0][0] for pilot in pilots]
@@ -178,7 +178,7 @@ def test_timer_is_set_again_when_the_mean_has_grown(b: Bench) -> None:
 
 
 def test_task_whose_replica_failed_is_granted_to_the_first_pilot_that_asks(b: Bench) -> None:
-    """Those who found nothing are turned away until something has changed."""
+    """The core turns away pilots like one refused before, until something has changed."""
     tail(b, [0], policy={"replicas-per-task": "2"})
     b.wait(LATE)
     pilot, attempt = replica(b, "idle", 0)
@@ -191,7 +191,7 @@ def test_task_whose_replica_failed_is_granted_to_the_first_pilot_that_asks(b: Be
 
 
 def test_task_that_becomes_late_is_granted_to_a_pilot_like_one_refused_before(b: Bench) -> None:
-    """Pilots that are like those who found nothing are turned away until something has changed."""
+    """The core turns away pilots like one refused before, until something has changed."""
     slow = tail(b, [0, 10_000])
     begin, got = b.now - 10_000, []
     assert b.exchange(b.pilot(host="idle"), want=1, wait=20_000) is None
@@ -242,7 +242,7 @@ def test_attempt_that_comes_back_beside_its_late_replica_hides_no_late_task() ->
 
 
 def test_late_task_that_fits_no_pilot_hides_no_other(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More are late than are listed, and one of those that are can be had by none of those who wait."""
+    """More tasks are late than the scan lists, and no waiting pilot can take one of those listed."""
     monkeypatch.setattr(candidates, "MOST_PER_CLASS", 4)
     b.submit(shape(1, name="big", cores=4, expect=MEAN, retries=9), shape(TASKS, expect=MEAN, retries=9),
              replicate="tail-safe", policy={"replicas-share": "100%"})
@@ -261,7 +261,7 @@ def test_late_task_that_fits_no_pilot_hides_no_other(b: Bench, monkeypatch: pyte
 
 
 def test_failed_task_granted_again_in_the_same_step_forbids_replicas(b: Bench) -> None:
-    """Somebody has looked; then a task fails, and is granted again, and has not started."""
+    """In one step a pilot asks, a task fails, and another pilot is granted that task and has not started it."""
     slow = tail(b, [0, 0])
     b.wait(LATE)
     one, two = b.pilot(host="one"), b.pilot(host="two")
@@ -303,7 +303,7 @@ def test_tasks_become_late_when_the_mean_falls() -> None:
 
 
 def test_task_is_late_sooner_when_its_host_turns_bad() -> None:
-    """By what became of another bag's tasks there; seen by one who waits."""
+    """Tasks of another bag fail on the host; a waiting pilot then gets the replica sooner."""
     b = Bench(**PATIENT, park=10 * HOUR)
     b.submit(shape(40, expect=MEAN, retries=9), replicate="tail-safe")
     bad = b.pilot(host="bad", cores=3)
@@ -339,7 +339,7 @@ def test_fast_pilots_of_the_host_that_runs_a_late_task_hide_no_other_pilot() -> 
 
 
 def late(b: Bench, running: int, **more: Any) -> tuple[int, list[tuple[int, int]]]:
-    """A bag of which so many tasks run and are late; with who runs them: pilot and attempt."""
+    """Submit a bag of which so many tasks run and are late; return the bag and (pilot, attempt) of each."""
     bag = b.submit(shape(TASKS, expect=MEAN), replicate="tail-safe", retries=1, **more)
     slow = []
     for n in range(running):
@@ -356,7 +356,7 @@ def late(b: Bench, running: int, **more: Any) -> tuple[int, list[tuple[int, int]
 
 
 def one_after_the_other(b: Bench, apart: int, running: int) -> dict[int, tuple[int, int]]:
-    """Tasks that start so many ms apart, the last of a bag: when each started → who runs it, pilot and attempt."""
+    """Start the last tasks of a bag so many ms apart; return when each started → (pilot, attempt)."""
     b.submit(shape(10 * running, expect=MEAN), replicate="tail-safe", policy={"replicas-per-task": "2"})
     quick, began = b.pilot(host="quick"), {}
     for _ in range(9 * running):
@@ -371,7 +371,7 @@ def one_after_the_other(b: Bench, apart: int, running: int) -> dict[int, tuple[i
 
 
 def replicas(b: Bench, ran: set[int]) -> list[tuple[int, int]]:
-    """(task, when it was granted) of what others have than those."""
+    """Return (task, when it was granted) of the attempts of all other pilots."""
     attempts = b.core.state.attempts
     return sorted((attempts.task[row] & 0xFFFFFFFF, attempts.granted[row]) for row in attempts.of_bag(1).tolist()
                   if attempts.pilot[row] not in ran)
@@ -396,7 +396,8 @@ def test_scan_serves_many_requests(bench: Bench, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("most", [256, 3])
 def test_scan_foresees_the_tasks_that_become_late_next(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each has its replica when its time has come, without another look; one that has ended meanwhile has none."""
+    """Each task has its replica when it becomes late, without another scan; a task that has ended meanwhile has
+    none."""
     monkeypatch.setattr(candidates, "MOST_LATE", most)
     bench = Bench(lease=3_600_000, silence=36_000_000)
     looks, real = [], candidates._scan_attempts

@@ -1,4 +1,4 @@
-"""Replicas under random orders of events, each compared with what the columns say when it is granted."""
+"""Replicas in random runs: each grant of one is checked against the columns of attempts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TASKS, STEPS = 40, 600
 
 
 class Judge:
-    """Sees every grant before it takes effect."""
+    """A judge that sees every grant before the core applies it."""
 
     def __init__(self, bench: Bench) -> None:
         self.core = bench.core
@@ -53,7 +53,7 @@ class Judge:
         self.broken += [(what, self.core.now, task) for what, so in said.items() if so]
 
     def look_at_those_who_wait(self) -> None:
-        """Nobody waits for long beside something late that he could have."""
+        """Check that no pilot waits for long beside a late task that it could have."""
         state = self.core.state
         for bag in [state.bags[number] for number in state.replicating]:
             if not bag.counts[ACTIVE] or bag.has_backlog() or candidates.replicas_left(bag) <= 0:

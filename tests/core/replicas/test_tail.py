@@ -1,4 +1,4 @@
-"""The tail of a bag: who comes first there, how much is handed out, and what is to be expected."""
+"""The tail of a bag: when it begins, how much a pilot is granted, which hosts go first, and the expected end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_grants_shrink_to_one_task_in_the_tail(b: Bench) -> None:
 
 
 def test_tail_goes_on_when_tasks_are_returned(b: Bench) -> None:
-    """Without any policy, too."""
+    """The bag has no policy of its own."""
     bag = b.submit(shape(4, expect=MINUTE, retries=9), replicate="tail-safe")
     pilot = b.pilot(cores=4, host="first")
     held = b.take(pilot)
@@ -48,7 +48,7 @@ def test_grants_do_not_shrink_for_short_tasks_or_without_replicas(b: Bench, repl
 
 
 def known(b: Bench, host: str, wall: int, outcomes: str) -> None:
-    """A host with a record: s for success, f for failure."""
+    """Give a host a record of outcomes: s for success, f for failure."""
     pilot = b.pilot(host=host)
     for each in outcomes:
         ((attempt, _),) = b.take(pilot, 1)
@@ -81,7 +81,7 @@ def test_reliable_and_fast_hosts_come_first(b: Bench) -> None:
 
 
 def test_reliable_hosts_come_first_among_hundreds_that_wait(b: Bench) -> None:
-    """The first few are found without putting all in order; the order is the same."""
+    """The core finds the first few hosts without sorting all; the order is the same."""
     pilots = [b.pilot(host=f"host{n}") for n in range(3 * tail.SORTED_FIRST)]
     for pilot in pilots:
         assert b.exchange(pilot, want=1, wait=3_600_000) is None
@@ -144,7 +144,7 @@ def test_bag_without_a_known_duration_has_no_expected_end(b: Bench) -> None:
 
 
 def test_pilot_that_ends_the_last_unstarted_task_is_granted_the_late_one(bench: Bench) -> None:
-    """Somebody else asked before it in the same step, when nothing was late yet."""
+    """Another pilot asked before it in the same step, when no task was late yet."""
     bag = bench.submit(shape(3), replicate="tail-safe")
     bench.step(e.AddSite(0, "there", "ann", "local"))
     stuck, fine = bench.pilot(host="stuck"), bench.pilot(host="fine", site="there")
@@ -162,7 +162,7 @@ def test_pilot_that_ends_the_last_unstarted_task_is_granted_the_late_one(bench: 
 
 
 def test_rest_of_a_tail_is_not_overtaken_by_a_lower_bag() -> None:
-    """Answers bring one of its tasks each, and nothing that ranks lower before the last."""
+    """Each answer brings one task of the tail, and no task of the lower bag before the last of these."""
     b = Bench(**PATIENT)
     high = b.submit(shape(8, priority=9, expect=HOUR), replicate="tail-safe")
     low = b.submit(shape(100, priority=1, expect=10 * HOUR))

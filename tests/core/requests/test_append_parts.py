@@ -1,4 +1,4 @@
-"""Tasks that are appended with what they wait for: earlier ones, whatever became of them, or each other."""
+"""Parts: tasks appended with edges to earlier tasks, in whatever state, or to each other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def states(bench: Bench, bag: int) -> list[str]:
 
 
 def end(bench: Bench, pilot: int, outcome: str = "succeeded", want: int = 1) -> list[int]:
-    """Take so many, and end them so; the tasks."""
+    """Let the pilot take so many tasks and report them with this outcome; return the tasks."""
     taken = bench.take(pilot, want=want)
     why = "" if outcome == "succeeded" else "exit"
     bench.exchange(pilot, reports=[e.Report(attempt, outcome, why) for attempt, _ in taken])
@@ -111,7 +111,7 @@ def test_closed_bag_takes_no_part(bench: Bench) -> None:
 
 
 def test_plain_appends_may_come_between_parts(bench: Bench) -> None:
-    """A graph that was made before knows of tasks that wait for nothing."""
+    """The graph of a bag learns of plain tasks, which wait for no other."""
     bag = bench.submit(shape(1), open=True)
     bench.append(bag, 2)
     bench.part(bag, (0, 1), edges=[(2, 3)])

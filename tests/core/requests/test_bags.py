@@ -1,4 +1,4 @@
-"""What users ask for: bags, targets, graphs, pausing, cancelling, owners, tokens."""
+"""Requests of users: bags, targets, graphs, pausing, cancelling, owners, tokens, policies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def edges(*pairs: tuple[int, int]) -> bytes:
 
 
 def run(bench: Bench, pilot: int, *failing: int) -> list[int]:
-    """Everything that is ready, one at a time, until nothing is; the tasks in order."""
+    """Run ready tasks one at a time until there are none; return them in order.  Tasks in `failing` fail."""
     seen = []
     while work := bench.take(pilot, want=1):
         (attempt, task), = work
@@ -99,7 +99,8 @@ def test_targets_run_in_the_order_of_their_prerequisites(bench: Bench) -> None:
 
 
 def test_an_empty_target_is_done_when_it_could_start(bench: Bench) -> None:
-    """It once was done from the start, and once more when it could: what waited for it started early, or never."""
+    """An empty target was once done from the start, and again when it could start: its dependants started early, or
+    never."""
     bag = bench.submit(shape(1, name="a"), shape(0, name="b", after=[0]), shape(1, name="c", after=[1]))
     assert len(bench.take(bench.pilot(4), want=9)) == 1
     bench.step(e.Cancel(0, bag, None))
@@ -307,7 +308,7 @@ def test_sites_of_a_user_are_bounded_and_a_name_can_be_used_again(
 
 
 def _refusal(effect: Any) -> str:
-    """Its hint."""
+    """Return the hint of a refusal; nothing if the request was done."""
     assert type(effect) is x.Done or effect.error == "conflict"
     return "" if type(effect) is x.Done else str(effect.hint)
 

@@ -1,4 +1,4 @@
-"""Draining and removing sites: nothing new goes there, what runs finishes, and a restart changes none of it."""
+"""Draining, sharing and removing sites: a drained site gets no new task or pilot, and running tasks finish."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_pilots_of_a_drained_site_finish_their_tasks_and_leave(bench: Bench) -> 
 
 
 def test_pilot_that_enrols_at_a_drained_site_is_sent_home(bench: Bench) -> None:
-    """Submitted before, started after; and one that was started by hand."""
+    """One pilot was submitted before the site was drained, the other was started by hand."""
     site(bench)
     bag(bench, shape(2))
     tender = Tender(bench)

@@ -1,4 +1,4 @@
-"""What may still be used: budgets of bags, allowances of owners, disks of sites, accounts, other jobs of the user."""
+"""Accounts: budgets of bags and sites, allowances of owners, disks, balances, and other jobs of the user."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def submit(bench: Bench, *targets: Any, budget: int = 0, owner: str = "ann", **m
 
 
 def why(bench: Bench, bag: int) -> Any:
-    """Why its last task does not run."""
+    """Return what `explain` says of the last task of the bag."""
     return explain(bench.core.state, bench.now, bag, bench.core.state.bags[bag].size - 1)
 
 

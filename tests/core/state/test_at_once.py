@@ -1,4 +1,4 @@
-"""Crowds: of tasks that say so, no more are in play at a time, wherever they run.  Every step is checked for that."""
+"""`at-once`: no more tasks of a concurrency group are in play than its limit, which is checked after every step."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_grant_never_exceeds_the_at_once_limit(bench: Bench) -> None:
 
 
 def test_targets_of_one_group_count_together(bench: Bench) -> None:
-    """Others are not held back."""
+    """Targets of other groups are not held back."""
     bag = bench.submit(
         shape(3, name="x", at_once=1, concurrency_group=0),
         shape(3, name="y", at_once=1, concurrency_group=0),
@@ -33,7 +33,7 @@ def test_targets_of_one_group_count_together(bench: Bench) -> None:
 
 
 def test_every_task_under_an_at_once_limit_ends(bench: Bench) -> None:
-    """With failures and a host that is lost on the way."""
+    """Some attempts fail on the way."""
     bag = bench.submit(shape(6, at_once=2, concurrency_group=0, retries=9))
     pilot = bench.pilot(4)
     for turn in range(60):

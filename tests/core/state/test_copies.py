@@ -1,4 +1,4 @@
-"""Copies: what lies where, whence it is fetched, and what happens when it is gone."""
+"""Copies: where outputs and staged inputs lie, and from where a pilot fetches its inputs."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_output_may_be_sent_home(bench: DataBench) -> None:
 
 
 def test_least_read_of_equal_copies_is_fetched(bench: DataBench) -> None:
-    """Three tasks read what task 0 left; the first of them has kept what it fetched."""
+    """Three tasks read the output of task 0; the first of them has kept what it fetched."""
     edges = np.array([(0, 1), (0, 2), (0, 3)], dtype="<i4").tobytes()
     event = e.Submit(0, "ann", "bag", "", b"", [shape(4, expect=3_000)], False, "fcfs", False, edges,
                      data=data(read_files=b"", keeps=True))

@@ -1,4 +1,4 @@
-"""Edges between tasks."""
+"""The graph of a bag: edges between tasks, which grow with appended parts."""
 
 from __future__ import annotations
 
