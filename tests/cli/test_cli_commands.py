@@ -206,6 +206,16 @@ def test_ls_show_explain_and_wait_describe_a_failed_bag(windfall, bad):
     assert windfall.json("wait", bag, code=1)["failed"] == 1
 
 
+def test_show_story_prints_every_fact_of_a_task_in_order(windfall, bad):
+    bag = windfall.json("run", bad, code=1)["bag"]
+    lines = windfall.json("show", bag, 3, "--story")
+    assert [line["kind"] for line in lines][:2] == ["submitted", "granted"] and lines[-1]["kind"] == "ended"
+    assert [line["at"] for line in lines] == sorted(line["at"] for line in lines)
+    shown = windfall("show", bag, 3, "--story").stdout
+    assert "exit code 3; the task has failed  [attempt " in shown and shown.count("site local") >= 2
+    assert "--story is about one task" in windfall("show", bag, "--story").stderr
+
+
 def test_a_failed_task_is_retried_and_succeeds(windfall):
     windfall.write("flag", "")
     flag = windfall.folder / "flag"

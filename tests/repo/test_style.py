@@ -89,7 +89,7 @@ def test_client_offers_its_methods() -> None:
         "remove_site", "remove_token", "results", "retry", "running",
         "set_allowance", "set_budget", "set_policy", "set_weight", "share_site", "site", "sites",
         "spec",
-        "statistics", "submit",
+        "statistics", "story", "submit",
         "submitted", "table", "task", "task_spec", "tokens", "try_site", "undrain_site", "unpause", "upload",
         "usage", "wait", "watch",
     ]  # fmt: skip

@@ -23,7 +23,7 @@ from windfall.client.client import Client
 from windfall.client.functions.executor import Executor
 from windfall.client.http import PATIENCE
 from windfall.client.profile import Profile
-from windfall.client.types import BagInfo, HostInfo, Row, Update
+from windfall.client.types import BagInfo, HostInfo, Row, StoryLine, Update
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -116,6 +116,9 @@ class AsyncClient:
 
     def hosts(self, bag: int | None = None) -> AsyncIterator[HostInfo]:
         return self._stream(lambda client: client.hosts(bag))
+
+    def story(self, bag: int, task: int) -> AsyncIterator[StoryLine]:
+        return self._stream(lambda client: client.story(bag, task))
 
     def log(self, bag: int, task: int, stream: str = "out", follow: bool = False) -> AsyncIterator[bytes]:
         return self._stream(lambda client: client.log(bag, task, stream, follow))

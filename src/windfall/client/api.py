@@ -161,6 +161,15 @@ class Api:
             following = answer.get("next")
             at = following if following is None or following > at else None
 
+    def story(self, bag: int, task: int) -> Iterator[types.StoryLine]:
+        """Yield every fact that touched a task, in order; pages are requested as they are needed."""
+        path = f"{bag_path(bag)}/tasks/{task:d}/story"
+        after: str | None = ""
+        while after is not None:
+            answer = self._get(path + (f"?after={quote(after, safe='')}" if after else ""))
+            yield from answer["lines"]
+            after = answer.get("next")
+
     def log(self, bag: int, task: int, stream: str = "out", follow: bool = False) -> Iterator[bytes]:
         """Yield what a task wrote; with `follow`, until it ends."""
         path = f"{bag_path(bag)}/tasks/{task:d}/log?stream={quote(stream)}" + ("&follow=1" if follow else "")

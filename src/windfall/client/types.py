@@ -66,6 +66,18 @@ class PolicyInfo(TypedDict):
     why: str
 
 
+class StoryLine(TypedDict):
+    """A fact that touched a task."""
+
+    at: int
+    kind: str
+    text: str
+    attempt: int | None
+    pilot: int | None
+    site: str | None
+    host: str | None
+
+
 class HostInfo(TypedDict):
     """A pilot's host."""
 

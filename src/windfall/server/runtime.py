@@ -29,6 +29,7 @@ from windfall.server.local.data_folder import Home, user
 from windfall.server.recovery import recover
 from windfall.server.retention import Retention
 from windfall.server.views.projector import Projector
+from windfall.server.views.story_pages import StoryPages
 from windfall.server.views.subscribe import Hub
 from windfall.server.writer import Die, Writer, die as end_process
 from windfall.store.disk import DiskRoom
@@ -92,8 +93,9 @@ class Runtime:
         self.renderings.made_by = self.handover.files
         self.handover.hands = lambda bag: self.renderings.of(bag).hands_over
         w.early.append(self.handover.commit)
+        self.stories = StoryPages(self.journal)
         self.bags = BagCalls(w, self.renderings, self.projector, self.hub, live=self.live, disk=self.disk,
-                             blobs=self.blobs.store, nudge=self.exchanges.nudge)
+                             blobs=self.blobs.store, nudge=self.exchanges.nudge, stories=self.stories)
         self.admin = AdminCalls(w, home.path)
         self.auth = auth.Auth(w.state, w.clock)
         self.tendings = Tendings(w)
@@ -194,6 +196,7 @@ class Runtime:
         await self.projector.close()
         self.blobs.close()
         self.bags.stop()
+        self.stories.stop()
         self.journal.close()
         self.home.release()
 

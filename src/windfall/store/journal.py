@@ -135,6 +135,40 @@ class Journal:
                 yield row[0], row[1], row[3]
             left -= len(rows)
 
+    def read_batch(self, after: int, rows: int, size: int, largest: int) -> list[tuple[int, int, int, bytes | None]]:
+        """Return (seq, at, bytes, body) of some rows after a position, under one hold of the lock: up to `rows` of
+        them, fewer where they come to `size` bytes.  A body of more than `largest` bytes is not read: it is None."""
+        query = ("SELECT seq, at, crc, length(body), CASE WHEN length(body) <= ? THEN body END FROM journal"
+                 " WHERE seq > ? ORDER BY seq LIMIT ?")
+        found: list[tuple[int, int, int, bytes | None]] = []
+        with self._mutex, _reading(self.path):
+            cursor = self._connection.execute(query, (largest, after, rows))
+            for seq, at, crc, length, body in cursor:
+                self._check(body is None or crc == checksum(seq, at, body), f"row {seq}")
+                found.append((seq, at, length, body))
+                size -= length if body is not None else 0
+                if size <= 0:
+                    break
+            cursor.close()
+        return found
+
+    def position_before(self, at: int) -> int:
+        """Return a position after which all rows of a time, and later ones, lie: times never go back."""
+        low, high = 0, self.position
+        while low < high:
+            middle = (low + high) // 2
+            row = self._time_after(middle)
+            if row is None or row[1] >= at:
+                high = middle
+            else:
+                low = row[0]
+        return low
+
+    def first_at(self) -> int:
+        """Return the time of the oldest row; 0: there is none."""
+        row = self._time_after(0)
+        return row[1] if row is not None else 0
+
     def last_at(self) -> int:
         """Return the time of the last committed row: the server's clock never starts before it."""
         return self._last_at
@@ -242,6 +276,13 @@ class Journal:
             return self._connection.execute(
                 "SELECT seq, at, crc, body FROM journal WHERE seq > ? ORDER BY seq LIMIT ?", (after, count)
             ).fetchall()
+
+    def _time_after(self, position: int) -> SeqAndTime | None:
+        """Return the number and time of the first row after a position."""
+        with self._mutex, _reading(self.path):
+            query = "SELECT seq, at FROM journal WHERE seq > ? ORDER BY seq LIMIT 1"
+            row: SeqAndTime | None = self._connection.execute(query, (position,)).fetchone()
+        return row
 
     def _fetch_within(self, after: int, upto: int, budget: Budget) -> list[tuple[int, int, int, bytes]]:
         query = "SELECT seq, at, crc, body FROM journal WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?"

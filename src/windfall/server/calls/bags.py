@@ -16,6 +16,7 @@ from windfall.core.decide.requests.intake import edges_of, submission
 from windfall.core.messages import events
 from windfall.core.messages.lifecycle import FIRST_FINAL, TASK_STATES, WAITING
 from windfall.core.read import explain, host_views, views as queries
+from windfall.core.read.story import Protagonist
 from windfall.core.state.world import BagState
 from windfall.data.blobs import Blobs
 from windfall.errors import BadInput, Conflict, NotFound
@@ -33,6 +34,7 @@ from windfall.server.http import schema
 from windfall.server.http.server import BYTES, JSON, Request, Response, Stream, reply_json
 from windfall.server.views import rows
 from windfall.server.views.projector import Projector
+from windfall.server.views.story_pages import MOST_LINES, StoryPages, place_lines
 from windfall.server.views.subscribe import Hub
 from windfall.server.writer import Writer
 
@@ -108,7 +110,7 @@ def _rows_of(rendering: Rendering, page: _Page) -> _Page:
 class BagCalls:
     def __init__(
         self, writer: Writer, renderings: Renderings, projector: Projector, hub: Hub, *, live: LiveOutput,
-        disk: DiskGuard, blobs: Callable[[], Blobs], nudge: Callable[[int], None],
+        disk: DiskGuard, blobs: Callable[[], Blobs], nudge: Callable[[int], None], stories: StoryPages,
     ) -> None:
         self._writer = writer
         self._state = writer.state
@@ -119,6 +121,7 @@ class BagCalls:
         self._disk = disk
         self._blobs = blobs
         self._nudge = nudge
+        self._stories = stories
         self.quota: Quota | None = None
         self._loop = asyncio.get_running_loop()
         self._checks = ThreadPoolExecutor(2, "checks")  # separate threads: slow checks must not delay file transfers
@@ -380,6 +383,17 @@ class BagCalls:
         if queries.task_state(bag, task) == TASK_STATES[WAITING]:  # its input files do not exist yet
             raise BadInput(f"task {task} waits for other tasks", f"windfall wait {bag.number}")
         return reply_json(self._renderings.of(bag).one(task))
+
+    async def story(self, request: Request) -> Response:
+        bag = self._own(request)
+        task = self._task(request, bag)
+        most = min(max(1, request.number("limit", MOST_LINES)), MOST_LINES)
+        who = Protagonist(bag.number, task, bag.target_of(task))
+        position = self._writer.position
+        page = await self._stories.page(who, bag.submitted, request.option("after"), most)
+        place_lines(page.lines, self._state.pilots, await self._projector.ask(
+            lambda views: views.attempts(bag.number, task)))
+        return reply_json(schema.StoryPage(page.lines, page.next or None, page.since, position))
 
     async def log(self, request: Request) -> Response | None:
         bag = self._own(request)

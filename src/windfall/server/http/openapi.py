@@ -72,6 +72,7 @@ def _operation(route: Route, parameters: list[str]) -> dict[str, Any]:
 _OPTIONS = {
     "/v1/bags/{}/results": ("after", "limit", "state"),
     "/v1/bags/{}/tasks/{}/log": ("stream", "follow"),
+    "/v1/bags/{}/tasks/{}/story": ("after", "limit"),
     "/v1/bags/{}/explain": ("task",),
     "/v1/hosts": ("after", "limit"),
     "/v1/bags/{}/hosts": ("after", "limit"),

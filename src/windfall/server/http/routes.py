@@ -84,6 +84,8 @@ def _users(b: BagCalls) -> list[Route]:
         Route("GET", bag + "/running", b.running, gives=s.Running, summary="list the started tasks, longest first"),
         Route("GET", bag + "/tasks/{}", b.task, gives=s.TaskView, summary="show a task and its attempts"),
         Route("GET", bag + "/tasks/{}/spec", b.task_spec, summary="show a task as its pilot reads it"),
+        Route("GET", bag + "/tasks/{}/story", b.story, gives=s.StoryPage,
+              summary="list the facts that touched a task, in order"),
         Route("GET", bag + "/tasks/{}/log", b.log, gives=OCTETS, summary="show or follow a task's output"),
         Route("GET", bag + "/explain", b.explain, summary="explain why a bag or task is not running"),
         Route("GET", bag + "/watch", b.watch, gives=LINES, summary="follow a bag"),

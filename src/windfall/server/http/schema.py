@@ -14,6 +14,7 @@ from msgspec import Meta, Struct
 
 from windfall.core.messages import events
 from windfall.core.messages.facts import Limits
+from windfall.core.read.story import StoryLine
 from windfall.model.spec import MAX_WEIGHT, Flows, Items, Lines, Sweep
 from windfall.wire.messages import MAX_REPORTS
 
@@ -473,6 +474,13 @@ class TaskView(Struct):
     state: str
     attempts: list[ResultRow]
     in_play: list[InPlay] = []
+
+
+class StoryPage(Struct):
+    lines: list[StoryLine]
+    next: str | None  # the `after` of the next page
+    since: int  # from when on the journal has facts
+    position: int
 
 
 class TokenMade(Struct):

@@ -1,17 +1,22 @@
-"""`windfall show`: show a bag, or one task with its attempts."""
+"""`windfall show`: show a bag, or one task with its attempts or its story."""
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 from windfall.cli.commands.bags.policy import warn
 from windfall.cli.connect import Session, find_bag
 from windfall.cli.parser import add_bag, task_number
 from windfall.cli.present.causes import words as cause
-from windfall.cli.present.output import clock, duration, print_json, print_table, quota_line, shown
+from windfall.cli.present.output import clock, duration, print_json, print_json_rows, print_table, quota_line, shown
+from windfall.errors import BadInput
 from windfall.model.checks.bag import USUAL
 from windfall.model.units import format_size, plural
+
+if TYPE_CHECKING:
+    from windfall.client.types import StoryLine
 
 FULL = 100_000  # characters of a reason
 
@@ -19,11 +24,17 @@ FULL = 100_000  # characters of a reason
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_bag(parser)
     parser.add_argument("task", metavar="TASK", nargs="?", type=task_number, help="number of a task")
+    parser.add_argument("--story", action="store_true", help="every fact that touched the task, from the journal")
 
 
 def execute(args: argparse.Namespace) -> int:
+    if args.story and args.task is None:
+        raise BadInput("--story is about one task", "name it: windfall show BAG TASK --story")
     with Session() as session:
         bag = find_bag(session.client, args.bag)
+        if args.story:
+            _print_story(session.client.story(bag, args.task), args.json)
+            return 0
         found = session.client.bag(bag) if args.task is None else session.client.task(bag, args.task)
         if args.task is None:
             found["policy"] = session.client.policy(bag)
@@ -36,6 +47,17 @@ def execute(args: argparse.Namespace) -> int:
     else:
         _print_task(found)
     return 0
+
+
+def _print_story(lines: Iterable[StoryLine], json: bool) -> None:
+    if json:
+        print_json_rows(lines)
+    else:
+        for line in lines:
+            where = [f"attempt {line['attempt']}"] * bool(line["attempt"])
+            where += [f"host {shown(line['host'])}"] * bool(line["host"])
+            where += [f"site {shown(line['site'])}"] * bool(line["site"])
+            print(f"{clock(line['at'])}  {shown(line['text'], FULL)}" + (f"  [{', '.join(where)}]" if where else ""))
 
 
 def _print_bag(bag: dict[str, Any]) -> None:
