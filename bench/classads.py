@@ -1,9 +1,9 @@
-"""What do policies that are expressions cost?
+"""How much do policies that are expressions cost?
 
-`bench/classads.py` measures reading one, evaluating it with and without memory of earlier results, and whole requests
-for one task (a report in, a grant out, in the core, without network and disk) while 0 to 1,000 bags of one owner have
-expressions: ones that speak of hosts only, and ones that speak of what changes with every request, too.  Hosts publish
-what was learnt of them once a minute; "first" is a host's first request after that.
+`bench/classads.py` measures reading an expression, evaluating it with and without its cache of results, and whole
+requests for one task (a report in, a grant out, in the core, without network and disk) while 0 to 1,000 bags of one
+owner have expressions: steady ones, of hosts only, and moving ones, of attributes that change with every request.  The
+core publishes the record of a host once a minute; "first" is a host's first request after that.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import time
 from common import ROOT  # noqa: F401  (puts src/ on the path)
 from windfall.core.decide.grant.host_orders import MINUTE
 from windfall.core.expressions.classads import Program, program
-from windfall.core.messages import events as e, facts as f
+from windfall.core.messages import events as e
 from windfall.core.step import Core
 from windfall.model.policies.expressions import parse
+from windfall.sim.world import target_shape
 
 STEADY = {"requirements": 'Host.Memory >= 1000 && (Host.ErrorRate is undefined || Host.ErrorRate < 0.1) && '
                           'regexp("^node", Host.Name)', "rank": "{n} - Host.Attempts / 1000.0"}
@@ -36,12 +37,14 @@ class World:
         self.core, self.now, self.seq = Core(), 1_000_000, 0
         self.do(e.AddSite(1, "here", "ann", "local"))
         for n in range(bags):
-            shape = f.TargetShape("main", tasks, [], 1, 0, 0, 0, 0, 60_000, 1_000, False, 3, 0, 0)
+            shape = target_shape("main", tasks, expect=60_000, grace=1_000)
             own = {key: text.format(n=n) for key, text in policy.items()}
-            self.do(e.Submit(1, "ann", f"bag {n}", "", b"", [shape], False, "fcfs", False, policy=own))
+            self.do(e.Submit(1, owner="ann", name=f"bag {n}", idempotency="", spec=b"", targets=[shape], external=False,
+                             select="fcfs", open=False, policy=own))
         self.pilots = []
         for n in range(hosts):
-            enrol = e.Enrol(1, "here", f"n{n}", f"h{n}", f"node{n}", 1, 4 << 30, 0, 1 << 40, None, b"t%d" % n)
+            enrol = e.Enrol(1, site="here", nonce=f"n{n}", host=f"h{n}", host_name=f"node{n}", cores=1, memory=4 << 30,
+                            gpus=0, disk=1 << 40, left=None, token=b"t%d" % n)
             self.pilots.append(self.do(enrol)[0].pilot)  # type: ignore[attr-defined]
         self.held = {pilot: self.ask(pilot, 0) for pilot in self.pilots}
 
@@ -52,11 +55,11 @@ class World:
         self.seq += 1
         reports = [e.Report(attempt, wall=60_000)] if attempt else []
         granted = self.core.state.pilots[pilot].granted
-        answer = self.do(e.Exchange(1, pilot, 1, self.seq, granted, 1, reports=reports))[0]
+        answer = self.do(e.Exchange(1, pilot, 1, self.seq, granted, want=1, reports=reports))[0]
         return answer.grants[-1][1][0].attempts[0]  # type: ignore[attr-defined,no-any-return]
 
     def round(self) -> list[float]:
-        """One request of every host, in µs each."""
+        """Make one request for every host; return the µs that each took."""
         taken = []
         for pilot in self.pilots:
             began = time.process_time()
@@ -92,10 +95,10 @@ def main() -> None:
     requests("no expressions", 50, {})
     requests("no expressions, 2 million tasks queued", 1, {}, 2_000_000)
     for bags in (1, 50, 1_000):
-        requests("of hosts only", bags, STEADY, rounds=20 if bags < 1_000 else 4)
-        requests("of what changes, too", bags, MOVING, rounds=20 if bags < 1_000 else 4)
-    requests("of hosts only, 2,000 tasks queued", 1, STEADY, 4_000)
-    requests("of hosts only, 2 million tasks queued", 1, STEADY, 2_000_000)
+        requests("steady expressions", bags, STEADY, rounds=20 if bags < 1_000 else 4)
+        requests("moving expressions", bags, MOVING, rounds=20 if bags < 1_000 else 4)
+    requests("steady expressions, 2,000 tasks queued", 1, STEADY, 4_000)
+    requests("steady expressions, 2 million tasks queued", 1, STEADY, 2_000_000)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the benchmarks share: a server of their own, medians with spread, one way to print."""
+"""Parts that the benchmarks share: a server of their own, medians with their spread."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Server:
         more = ["--pilot"] if pilot else []
         self.process = subprocess.Popen(
             [sys.executable, "-m", "windfall", "serve", "--home", str(home), *listen, *more], env=ENV,
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE if False else None,
+            stdout=subprocess.DEVNULL,
         )
         self.profile = self._wait()
 
@@ -110,7 +110,7 @@ def server(**options) -> Iterator[Server]:  # type: ignore[no-untyped-def]
 
 
 def spread(values: list[float]) -> str:
-    """Median and range."""
+    """Return the median and the range of some values, as text."""
     return f"{statistics.median(values):,.1f}  [{min(values):,.1f} … {max(values):,.1f}]  n={len(values)}"
 
 

@@ -1,8 +1,8 @@
 """How long does it take to compile a million tasks, and how much memory?
 
-`bench/compile.py` compiles, each in a process of its own: the block product of the paper's figure 2 with 79 × 79
-blocks (half a million tasks that wait for two events each, then a chain of as many), nests of parallel and sequential
-loops, and one with conditions and indices that are not affine.  The bar is 10 s and 1.5 GiB each.
+`bench/compile.py` compiles these graphs, each in a process of its own: the block product of the paper's figure 2 with
+79 × 79 blocks (half a million tasks that wait for two events each, then a chain of as many), nests of parallel and
+sequential loops, and a graph with conditions and indices that are not affine.  The bar is 10 s and 1.5 GiB each.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """On a server with ten million finished tasks, how long do `ls`, `show` and `results | head` take, shell to shell?
 
-The home is made without pilots: the core is handed the exchanges of one that reports at once, and its facts go through
-the journal and the views as they always do.  `bench/everyday.py 1000000` makes a smaller one.
+The home is made without a real pilot: the core gets the exchanges of a pilot that reports at once, and its facts go
+through the journal and the views as always.  `bench/everyday.py 1000000` makes a smaller home.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FAILING = 33  # one in so many fails
 
 
 def fill(folder: Path, tasks: int) -> int:
-    """Bags of a million tasks; the number of the last one."""
+    """Fill a home with finished bags of a million tasks; return the number of the last bag."""
     from windfall.core.config import Config
     from windfall.core.decide.requests.intake import submission
     from windfall.core.messages import events as e
@@ -43,7 +43,8 @@ def fill(folder: Path, tasks: int) -> int:
         return made.effects[0]
 
     step(e.AddSite(1, "filling", owner, "local"))
-    pilot = step(e.Enrol(1, "filling", "n", "h", "host", CORES, 1 << 40, 0, 0, None, b"t" * 32)).pilot
+    pilot = step(e.Enrol(1, site="filling", nonce="n", host="h", host_name="host", cores=CORES, memory=1 << 40, gpus=0,
+                         disk=0, left=None, token=b"t" * 32)).pilot
     bag = 0
     for first in range(0, tasks, 1_000_000):
         count = min(1_000_000, tasks - first)
@@ -53,7 +54,7 @@ def fill(folder: Path, tasks: int) -> int:
         seq = 0
         while True:
             seq += 1
-            answer = step(e.Exchange(1, pilot, 1, seq, core.state.pilots[pilot].granted, CORES))
+            answer = step(e.Exchange(1, pilot, 1, seq, core.state.pilots[pilot].granted, want=CORES))
             held = [a for _, groups in answer.grants for g in groups for a in g.attempts]
             if not held:
                 break
@@ -70,7 +71,7 @@ def fill(folder: Path, tasks: int) -> int:
 
 
 def shell(folder: Path, line: str) -> float:
-    """Milliseconds from the shell and back."""
+    """Run a command line in a shell; return its milliseconds."""
     env = {**ENV, "WINDFALL_HOME": str(folder)}
     began = time.perf_counter()
     subprocess.run(["/bin/sh", "-c", line.replace("windfall", f"{sys.executable} -m windfall", 1)], env=env, check=True,

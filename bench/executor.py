@@ -1,8 +1,8 @@
-"""How many Python calls a second through `Executor`, each of them durable?  What does a future cost?
+"""How many Python calls a second go through `Executor`, each of them durable?  How much does a future cost?
 
-A server with a pilot of its own, over its Unix socket.  Beside it, in the same run, a bare process pool.  Processor
-time per call is shown by process, so that it can be seen where it goes.  `--futures N` asks for `as_completed` alone,
-over N futures that are settled here.
+The server has a pilot of its own and listens on its Unix socket; a bare process pool runs the same calls in the same
+run.  Processor time per call is shown for each process.  `--futures N` measures `as_completed` alone, over N futures
+that the benchmark settles itself.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from common import Server
 
 
 def processor_time() -> dict[str, float]:
-    """Seconds by kind of process: the server, and the pilot's by depth."""
+    """Return the processor seconds by kind of process: the server, the pilot's processes by depth, the client."""
     found: dict[str, float] = {}
     for process in psutil.Process().children(recursive=True):
         try:
@@ -80,7 +80,7 @@ def calls(options: argparse.Namespace) -> None:
 
 
 def futures_alone(count: int) -> None:
-    """Settled from another thread in batches of a thousand, as results come."""
+    """Measure futures that another thread settles in batches of a thousand, as results come."""
     import threading
 
     from windfall import as_completed

@@ -1,7 +1,7 @@
 """How long does `windfall run BAG.toml` take from the start of the process to the first byte that it prints?
 
-The interpreter is started as ./windfall starts it: `python -I -m windfall`, out of .venv where there is one.  The work
-goes on in the background; it is ended when the line has come.
+The benchmark starts the interpreter as ./windfall does: `python -I -m windfall`, from .venv where there is one.  After
+the first byte it waits for the command to end.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """How much longer does a graph take than a list schedule of it that costs nothing?
 
-`bench/graphs.py [FILE.json …]` runs graphs as stand-ins of 100 ms on 2 slots: a chain, forks and joins, random graphs,
-and the recorded workflows that are named.  A list schedule gives the first free slot to the first task that may begin,
-and takes no time to do so.  Two numbers are compared with it: from the first task's start to the last one's end, and
-the same for stand-ins as long as the tasks were by the pilot's word, which leaves out what it takes to start `sleep`.
-The bar is 5 %.
+`bench/graphs.py [FILE.json …]` runs graphs as `sleep` tasks of 100 ms on 2 slots: a chain, forks and joins, random
+graphs, and recorded workflows.  A list schedule gives the first free slot to the first task that may begin, and takes
+no time to do so.  The makespan is compared with two list schedules: one of tasks of 100 ms, and one of tasks as long as
+the pilot reports, which excludes the time to start `sleep`.  The bar is 5 %.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ SECONDS, SLOTS = 0.1, 2
 
 
 def synthetic() -> dict[str, dict[str, list[str]]]:
-    """Parents of each task."""
+    """Return the parents of each task in each graph."""
     draw = random.Random(1)
     chain = {f"t{n}": [f"t{n - 1}"] if n else [] for n in range(30)}
     forks: dict[str, list[str]] = {"t0": []}
@@ -44,7 +43,7 @@ def instance(name: str, parents: dict[str, list[str]]) -> bytes:
 
 
 def ideal(edges: list[tuple[int, int]], seconds: list[float]) -> float:
-    """The makespan of the list schedule."""
+    """Return the makespan of the list schedule."""
     after: dict[int, list[int]] = {}
     pending = [0] * len(seconds)
     for a, b in edges:

@@ -1,7 +1,7 @@
-"""How much do the choices matter that the GridBot paper leaves open?
+"""How much do the numbers matter that the GridBot paper leaves open?
 
-`bench/gridbot.py g-r` (or g-8, g-9, g-n) plays the study with each of its numbers changed by itself, and prints a
-table for docs/explanation/experiments.md.  `--part` makes the study smaller: so much of its jobs and hosts.
+`bench/gridbot.py g-r` (or g-8, g-9, g-n) runs the study with each number of its calibration changed by itself, and
+prints a table for docs/explanation/experiments.md.  `--part` makes the study smaller: a share of its jobs and hosts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from common import ROOT  # noqa: F401  (puts src/ on the path)
 from windfall.sim.experiments import bags, naive, replicas, several
 
-Change = tuple[str, tuple[str, Any]]  # what is said of it, and which field becomes what
+Change = tuple[str, tuple[str, Any]]  # description; field of the calibration, its new value
 R: list[Change] = [
     ("hosts: 3,000 → 2,700", ("hosts", 2_700)),
     ("hosts: 3,000 → 3,300", ("hosts", 3_300)),
@@ -127,7 +127,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=201)
     parser.add_argument("--part", type=float, default=0.1)
     options = parser.parse_args()
-    calibration, changes, row, head = STUDIES[options.calibration]
+    calibration, changes, row, head = STUDIES[options.study]
     seeds = range(options.first, options.first + options.seeds)
     print(f"| changed | {head} |\n|{'---|' * (2 + head.count('|'))}")
     print(f"| nothing | {row(smaller(calibration, options.part), seeds)} |", flush=True)

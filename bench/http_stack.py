@@ -1,13 +1,13 @@
-"""Which HTTP stack?  An exchange-shaped request, ten reports in and ten tasks out, over TLS, on one core.
+"""Which HTTP stack answers a request like an exchange, ten reports in and ten tasks out, the fastest, over TLS?
 
     python bench/http_stack.py [seconds]
 
-Every stack decodes the same body with msgspec into the same record and encodes the same answer; nothing is decided and
-nothing is stored.  The server has one core, the load generator (blocking sockets, requests kept in flight) the other.
-Server CPU per request says more than requests a second where the generator is the limit.  Stacks that are not
+Every stack decodes the same body with msgspec into the same record and encodes the same answer, without deciding or
+storing anything.  The server has one core, the load generator (blocking sockets, requests kept in flight) the other.
+Where the generator is the limit, server CPU per request says more than requests a second.  Stacks that are not
 installed are left out.
 
-Not called http.py: a script's folder comes first in `sys.path`, and `import http` would find it.
+This file is not called http.py: a script's folder comes first in `sys.path`, and `import http` would find it.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def connect(port: int, context: ssl.SSLContext) -> ssl.SSLSocket:
 
 
 def load(sockets: list[ssl.SSLSocket], request: bytes, size: int, seconds: float) -> tuple[int, float]:
-    """Every connection has a request in flight; answers have one size."""
+    """Keep a request in flight on every connection; return the number of answers, all of one size, and the seconds."""
     count, began = 0, time.perf_counter()
     while time.perf_counter() - began < seconds:
         for each in sockets:
@@ -179,7 +179,7 @@ def first_answer(sock: ssl.SSLSocket, request: bytes) -> int:
 
 
 def cpu(pid: int) -> float:
-    """Of a process and its children (granian's worker is one)."""
+    """Return the processor seconds of a process and its children (granian's worker is a child)."""
     total = 0.0
     children = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True).stdout.split()
     for each in (pid, *map(int, children)):
@@ -227,7 +227,7 @@ def drive(port: int, folder: Path, pid: int, seconds: float) -> list[tuple[float
 
 
 def start_up(module: str) -> float:
-    """ms from nothing to `module` imported, least of five."""
+    """Return the ms that a new interpreter takes to import `module`, the least of five."""
     took = []
     for _ in range(5):
         began = time.perf_counter()

@@ -1,7 +1,7 @@
 """How long does it take to match the demand of many bags to the limits of many sites?
 
-`bench/matching.py` matches 10 × 4, 100 × 20 and 1,000 × 100 classes and sites, seven of ten pairs possible, more wanted
-than there is room for, 1 to 16 slots to a pilot.
+`bench/matching.py` matches 10 × 4, 100 × 20 and 1,000 × 100 classes and sites.  Seven of ten pairs are possible, demand
+exceeds room, and a pilot has 1 to 16 slots.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Null pilots: they enrol, ask, and report success at once, over TLS, on one event loop in a process of their own.
+"""Null pilots, which enrol, ask, and report success at once, over TLS, on one event loop in a process of their own.
 
-Not a question by itself; `dispatch.py` and `polls.py` load it.  The request is built by hand and the answer scanned
-rather than decoded, so that what is measured is the server.
+This module is no benchmark; `dispatch.py` and `polls.py` import it.  It builds requests by hand, so that the server is
+the limit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _encode = msgspec.json.encode
 
 
 class Pilot(asyncio.Protocol):
-    """One connection, one pilot: the answer to each request is the next request."""
+    """A pilot on a connection of its own, which answers each answer with the next request."""
 
     def __init__(self, farm: Farm, name: str) -> None:
         self.farm = farm
@@ -160,7 +160,7 @@ class Farm:
             self.reached.set()
 
     def granted(self, tasks: list[list]) -> None:  # type: ignore[type-arg]
-        """For those who want to look at what came."""
+        """Take note of granted tasks; a hook for subclasses."""
 
     def trouble(self, pilot: Pilot, status: int, body: bytes) -> None:
         raise SystemExit(f"the server answered {status}: {body[:300]!r}")

@@ -1,8 +1,8 @@
-"""Ten thousand pilots long-polling over TLS at a thousand tasks a second: memory, answers, the way back after a
-restart.
+"""How does the server bear ten thousand long-polling pilots over TLS, at a thousand tasks a second?
 
-An answer's time is from before the submission of a task to the arrival of its grant at a parked pilot: the command
-carries the time at which it was submitted.
+Measured are the server's memory, the time of answers, and the return of the pilots after a restart.  The time of an
+answer runs from the submission of a task to the arrival of its grant at a waiting pilot: the task's command carries the
+time of its submission.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _farm(profile: dict, token: str, pilots: int, pipe) -> None:  # type: ignore
     raise_file_limit()
 
     class Returning(Farm):
-        """Pilots that come back by themselves, as real ones do: after a random part of the spread."""
+        """Pilots that reconnect by themselves, as real ones do, after a random part of the spread."""
 
         back = 0
         spread = 10.0
@@ -78,7 +78,7 @@ def _farm(profile: dict, token: str, pilots: int, pipe) -> None:  # type: ignore
 
 
 def stream(client, rate: int, seconds: int) -> int:  # type: ignore[no-untyped-def]
-    """Append tasks at a steady rate, in bursts 20 ms apart; the bag's number."""
+    """Append tasks at a steady rate, in bursts 20 ms apart; return the bag's number."""
     from windfall.model.spec import Bag, Items, Lines, Target
 
     bag = client.submit(Bag(name="stream", open=True, targets=[Target(source=Items(items=[]))]))

@@ -1,8 +1,8 @@
 """How much faster do short tasks end on an HTCondor pool through pilots than as jobs of their own?
 
-GridBot's g-c for real: 3,000 tasks of 0.1 to 1 s on one pool, one way after the other.  With few slots the tasks
-themselves take most of the time, and there is little to win: with eight nobody could be 1.5 times as fast.  Needs the
-testbed (`tests/testbed/install`), and root.
+The benchmark repeats GridBot's g-c on a real pool: 3,000 tasks of 0.1 to 1 s, one way after the other.  With few slots
+the tasks themselves take most of the time, and little can be won: with eight slots not even a factor of 1.5.  It needs
+the testbed (`tests/testbed/install`), and root.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Which preset of replication should be the default?  The workloads of g-c, g-r and s-t2, each with every preset.
+"""Which preset of replication should be the default?
 
-`bench/presets.py` prints, for each, the mean time that a bag takes and what is wasted: attempts that were cancelled or
-thrown away because another was first, in percent of the tasks.  `--seeds` and `--part` (of g-r's jobs and hosts) make
-it larger or smaller.
+`bench/presets.py` runs the workloads of g-c, g-r and s-t2 with every preset, and prints the mean time that a bag takes
+and its waste: attempts that were cancelled or discarded because another one was first, in percent of the tasks.
+`--seeds` and `--part` (a share of g-r's jobs and hosts) set the size.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def of_grids(part: float, scheduling: str) -> Play:
 
 
 class Swarm(swarm_table.System):
-    """The table's systems, of which the third one has replicas."""
+    """The systems of the table; the third one replicates late tasks."""
 
     preset = "none"
     vain = 0  # attempts in the last round

@@ -1,7 +1,8 @@
-"""What do the ways to the server cost, against the direct one?  Null tasks a second, a round trip, megabytes a second.
+"""How much slower are relay and spool than a direct connection to the server?
 
-One server over TLS and one pilot of two cores.  Relay and spool run here, at the other end of a pipe; with
-`--ssh HOST` (a name of `~/.ssh/config`, or user@host:port) they are started there over SSH, on the same file system.
+Measured are null tasks a second, the time of a round trip, and megabytes a second, with one server over TLS and one
+pilot of two cores.  Relay and spool run on this machine, at the other end of a pipe; with `--ssh HOST` (a name of
+`~/.ssh/config`, or user@host:port) they run on HOST over SSH, on the same file system.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ WAYS = ("direct", "relay", "spool")
 
 
 class Ways:
-    """A relay that offers both, in a thread of its own."""
+    """A relay, in a thread of its own, that offers both a port and a spool."""
 
     def __init__(self, s: Server, folder: str, ssh: str) -> None:
         from windfall.pilot import bundle
@@ -69,7 +70,7 @@ def pilot(s: Server, folder: str, way: str, address: str) -> subprocess.Popen[by
 
 
 def bag(client: Any, text: str) -> float:
-    """Seconds from submitting to the end."""
+    """Run a bag; return the seconds from its submission to its end."""
     from windfall.model.bagfile.reader import parse
 
     made = parse(text)
@@ -80,7 +81,7 @@ def bag(client: Any, text: str) -> float:
 
 
 def send(client: Any, folder: str) -> None:
-    """What is sent by the client is not what we ask about."""
+    """Upload the data before the measurement: the client's upload is not measured."""
     from windfall.model.bagfile.reader import parse
 
     made = parse(f'[bag]\nname = "sent"\ncommand = "true"\n[task]\ninputs = ["{folder}/data -> data"]\n')
@@ -92,7 +93,7 @@ def measure(client: Any, folder: str, tasks: int, size: int) -> tuple[float, flo
     rate = tasks / bag(client, f'[bag]\nname = "null"\ncommand = ["/bin/true"]\n[sweep]\nn = "1..{tasks}"\n')
     trips = [bag(client, '[bag]\nname = "one"\ncommand = ["/bin/true"]\n') for _ in range(20)]
     moved = ('[bag]\nname = "data"\ncommand = "date +%N >>data; mv data back"\n[task]\n'
-             f'inputs = ["{folder}/data -> data"]\noutputs = ["back"]\n')  # another content: it has to be sent
+             f'inputs = ["{folder}/data -> data"]\noutputs = ["back"]\n')  # new content, so that it must be sent back
     seconds = bag(client, moved)
     return rate, statistics.median(trips) * 1000, 2 * size / 1e6 / seconds
 

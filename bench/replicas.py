@@ -1,12 +1,13 @@
-"""What does it cost to look for tasks that are to have a replica?
+"""How long does the core take to find late tasks to replicate?
 
 `bench/replicas.py` lets all tasks of a bag run, 1,000 to 100,000 of them on hosts of 100 cores, and then lets one more
-host ask for work again and again: each answer is a replica, for the bag's preset or expression says so.  What is told
-is one request (in the core, without network and disk).  "Losers" is one result of a task that has a replica: the other
-attempt is looked up and cancelled.
+host ask for work again and again: each answer grants a replica, by the bag's preset or expression.  Printed is the time
+of one request (in the core, without network and disk).  "Losers" is the time of one result of a replicated task: the
+core looks up the other attempt and cancels it.
 
-"Waiting": 500 and 4,000 hosts wait for work beside a bag that none of them matches, while of a `tail-safe` bag every
-task is out.  One report is told of a task that has started, and of one that failed and goes to the first who waits.
+"Waiting": 500 and 4,000 hosts wait for work beside a bag that none of them matches, while every task of a `tail-safe`
+bag is granted.  Printed is the time of the report of a start, and of a failure, whose task goes to the first waiting
+pilot.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from common import ROOT  # noqa: F401  (puts src/ on the path)
 from windfall.core.config import Config
 from windfall.core.messages import effects as x, events as e, facts as f
 from windfall.core.step import Core
+from windfall.sim.world import target_shape
 
 CORES = 100
 POLICIES = {
@@ -32,7 +34,7 @@ class World:
     def __init__(self, tasks: int, replicate: str) -> None:
         self.core, self.now, self.seq = Core(Config(lease=1 << 40, silence=1 << 40)), 1_000_000, 0
         self.do(e.AddSite(1, "here", "ann", "local"))
-        shape = f.TargetShape("main", tasks, [], 1, 0, 0, 0, 0, 60_000, 1_000, False, 3, 0, 0)
+        shape = target_shape("main", tasks, expect=60_000, grace=1_000)
         self.submit(shape, {"replicate": replicate})
         for n in range(tasks // CORES):
             pilot = self.enrol(f"h{n}", CORES)
@@ -44,10 +46,12 @@ class World:
         return self.core.step(self.now, [event]).effects
 
     def submit(self, shape: f.TargetShape, policy: dict[str, str]) -> None:
-        self.do(e.Submit(1, "ann", "bag", "", b"", [shape], False, "fcfs", False, policy=policy))
+        self.do(e.Submit(1, owner="ann", name="bag", idempotency="", spec=b"", targets=[shape], external=False,
+                         select="fcfs", open=False, policy=policy))
 
     def enrol(self, host: str, cores: int) -> int:
-        enrol = e.Enrol(1, "here", host, host, host, cores, 1 << 40, 0, 1 << 50, None, host.encode())
+        enrol = e.Enrol(1, site="here", nonce=host, host=host, host_name=host, cores=cores, memory=1 << 40, gpus=0,
+                        disk=1 << 50, left=None, token=host.encode())
         return int(self.do(enrol)[0].pilot)  # type: ignore[attr-defined]
 
     def exchange(self, pilot: int, **fields: object) -> list[x.Effect]:
@@ -56,7 +60,7 @@ class World:
         return self.do(e.Exchange(1, pilot, 1, self.seq, granted, **fields))  # type: ignore[arg-type]
 
     def ask(self, pilot: int, want: int) -> list[int]:
-        """Attempts that it was granted."""
+        """Let a pilot ask for work; return the attempts that it was granted."""
         answers = [made for made in self.exchange(pilot, want=want) if isinstance(made, x.ExchangeReply)]
         return [a for answer in answers for _, groups in answer.grants for group in groups for a in group.attempts]
 
@@ -82,7 +86,7 @@ def measure(what: str, tasks: int, requests: int = 60) -> None:
 def waiting(hosts: int, reports: int = 100) -> None:
     world = World(2 * CORES, "tail-safe")
     runs = [world.enrol(f"r{n}", 1) for n in range(2 * reports)]
-    bag = f.TargetShape("main", len(runs), [], 1, 0, 0, 0, 0, 60_000, 1_000, False, 3, 0, 0)
+    bag = target_shape("main", len(runs), expect=60_000, grace=1_000)
     world.submit(bag, {"replicate": "tail-safe"})
     held = [world.ask(pilot, 1) for pilot in runs]
     world.submit(bag, {"requirements": "Host.Memory < 1"})

@@ -8,7 +8,7 @@ import signal
 import time
 
 from common import Server, home
-from dispatch import measure
+from dispatch import Load, measure
 
 
 def _first_grant(profile: dict, token: str, out: mp.Queue) -> None:  # type: ignore[type-arg]
@@ -30,7 +30,7 @@ def _first_grant(profile: dict, token: str, out: mp.Queue) -> None:  # type: ign
 def main() -> None:
     with home() as folder:
         s = Server(folder)
-        rate = measure(s, 10, 100, 1_000_000, queued=11_000_000)
+        rate = measure(s, Load(10, 100, 1_000_000, queued=11_000_000))
         print(f"1,000,000 done at {rate:,.0f}/s; server {s.rss() >> 20} MiB", flush=True)
         token = s.client().add_token("enrol", site="null")["token"]
         s.stop(signal.SIGKILL)

@@ -1,7 +1,7 @@
-"""How long from submitting one trivial task to having its result, warm?
+"""How long does one trivial task take from its submission to its result, on a warm server?
 
-A server over TLS and one pilot; commands and Python calls.  The time of a flush is printed beside it: two lie on the
-path.
+A server over TLS and one pilot run commands and Python calls.  The time of a disk flush is printed, too: each task
+waits for two of them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def pilot(s: Server, folder: str, cores: int = 2) -> subprocess.Popen[bytes]:
 
 
 def command_once(client) -> None:  # type: ignore[no-untyped-def]
-    """Submit a bag of one, and wait until its row is there."""
+    """Submit a bag of one task, and wait for its row."""
     from windfall.model.spec import Bag, Target
 
     bag = client.submit(Bag(name="one", targets=[Target(command=["/bin/true"])]))

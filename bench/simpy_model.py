@@ -1,11 +1,11 @@
 """How fast is the simulator beside SimPy on the same model?
 
-The model of `simulate.py`: hosts of one slot, tasks of 30 minutes on average, a tenth of the attempts lost with their
-pilot and tried again.  In SimPy a server is a queue of tasks, a pilot a process that asks, runs and reports.
+The model is that of `simulate.py`: hosts of one slot, tasks of 30 minutes on average, a tenth of the attempts lost with
+their pilot and retried.  In SimPy a server is a queue of tasks, a pilot a process that asks, runs and reports.
 
-What the SimPy model leaves out: sessions (enrolment, acknowledgement, resending), leases and long polls, notices of
-starts, journaled facts, limits, owners, retries that count, and every promise that is checked.  So the figures say what
-the protocol costs over a bare queue; SimPy itself would need as many events more to simulate it.
+The SimPy model has no sessions (enrolment, acknowledgement, resending), leases, long polls, reports of starts,
+journaled facts, limits, owners, counted retries or checked promises.  So the figures show the cost of the protocol over
+a bare queue; SimPy would need as many more events to simulate it.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import gc
 import random
 import time
 from collections import deque
-from typing import Any
+from typing import Any, NamedTuple
 
 from common import ROOT  # noqa: F401  (puts src/ on the path)
 from simulate import HOUR, half_an_hour, simulate
 
 
 class Model:
-    """Events are counted as SimPy processes them: timeouts, requests, grants, ends of processes."""
+    """The model in SimPy.  `events` counts all that SimPy processes: timeouts, requests, grants, ends of processes."""
 
     def __init__(self, simpy: Any, tasks: int, hosts: int, loses: float = 0.1, seed: int = 1) -> None:
         self.simpy, self.env, self.random = simpy, simpy.Environment(), random.Random(seed)
@@ -41,7 +41,7 @@ class Model:
         self.end = env.now
 
     def pilot(self) -> Any:
-        """Asks, runs, reports; a pilot that is lost is followed by another a second later."""
+        """Ask, run and report in turns; a lost pilot is followed by another one a second later."""
         while self.left:
             task = yield from self.ask()
             wall = half_an_hour(task, self.random)
@@ -58,7 +58,7 @@ class Model:
         self.exchanges += 1
         answer = self.env.event()
         while not self.backlog:
-            yield self.env.timeout(60_000)  # nothing yet
+            yield self.env.timeout(60_000)  # the queue is empty
         answer.succeed(self.backlog.popleft())
         return (yield answer)
 
@@ -80,10 +80,20 @@ def measure(simpy: Any, tasks: int, hosts: int) -> None:
     model.run()
     taken = time.process_time() - began
     gc.enable()
-    tell("SimPy, request, grant, report", taken, model.events, model.exchanges, tasks, model.end)
+    tell("SimPy, request, grant, report", tasks, Totals(taken, model.events, model.exchanges, model.end))
 
 
-def tell(name: str, taken: float, events: int, exchanges: int, tasks: int, end: int) -> None:
+class Totals(NamedTuple):
+    """The totals of a simulation."""
+
+    processor: float  # s
+    events: int
+    exchanges: int
+    end: int  # ms of virtual time
+
+
+def tell(name: str, tasks: int, totals: Totals) -> None:
+    taken, events, exchanges, end = totals
     print(
         f"{name:30} {taken:7.1f} s of processor, {taken / tasks * 1e6:5.0f} µs a task, "
         f"{events / taken:9,.0f} events/s, {exchanges / tasks:.2f} exchanges a task, {end / HOUR:,.1f} h", flush=True,
@@ -96,8 +106,8 @@ def main() -> None:
     parser.add_argument("--hosts", type=int, default=1_000)
     options = parser.parse_args()
     taken, world = simulate(options.tasks, options.hosts)
-    tell("Windfall, the live protocol", taken.processor, world.engine.events, world.server.exchanges, options.tasks,
-         world.engine.now)
+    tell("Windfall, the live protocol", options.tasks,
+         Totals(taken.processor, world.engine.events, world.server.exchanges, world.engine.now))
     try:
         import simpy
     except ImportError:

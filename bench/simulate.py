@@ -1,10 +1,10 @@
 """How fast is the simulator, and how does it grow?
 
 `bench/simulate.py` simulates 2.2 million tasks of 30 minutes on 10,000 hosts of one slot, a tenth of the attempts lost
-with their pilot and tried again, under a lease of one hour (GridBot's scale; the bar is 5 minutes and 2 GiB on one
-core).  `--tasks`, `--hosts` make it smaller, `--growth` shows how it grows.  A third of it is memory that is found
-cold, so where that lies matters: `--memory jemalloc` (the default where it is installed) and `glibc` put it in huge
-pages, `plain` leaves it to Python.  `--replicate tail-safe` has late tasks run again at the end.
+with their pilot and retried, under a lease of one hour (GridBot's scale; the bar is 5 minutes and 2 GiB on one core).
+`--tasks` and `--hosts` make it smaller, `--growth` varies both.  A third of the time goes into accesses to cold memory,
+so the allocator matters: `--memory jemalloc` (the default where it is installed) and `glibc` use huge pages, `plain` is
+Python's own.  `--replicate tail-safe` replicates late tasks at the end.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MEMORY = {
 
 
 def use_memory(kind: str) -> None:
-    """An allocator is chosen before a process begins, so it begins again."""
+    """Start this process again with an allocator, which must be chosen before a process starts."""
     if "PYTHONMALLOC" not in os.environ:
         os.execve(sys.executable, sys.orig_argv, os.environ | MEMORY[kind])
 
@@ -44,7 +44,7 @@ def half_an_hour(_task: int, draw: random.Random) -> int:
 
 
 class Taken(NamedTuple):
-    """Seconds.  On a machine that others use, too, the processor's say more."""
+    """The seconds of a simulation; on a shared machine the processor's say more than the clock's."""
 
     processor: float
     wall: float

@@ -1,7 +1,7 @@
-"""What part of the machine's spawn rate is left when 10,000 × /bin/true go through `windfall run`?
+"""How much of the machine's spawn rate is left when 10,000 × /bin/true go through `windfall run`?
 
-Paired: in each round two bare `posix_spawn` loops and one `windfall run`, same environment, one after the other.
-`--rivals` adds xargs, GNU parallel and HyperQueue's wheel where they are installed.
+Each round runs two bare `posix_spawn` loops side by side, then one `windfall run` in the same environment.  `--rivals`
+adds xargs, GNU parallel and HyperQueue's wheel where they are installed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ for _ in range(n):
 
 
 def bare(n: int, env: dict[str, str]) -> float:
-    """Two loops side by side: tasks a second."""
+    """Return the tasks per second of two loops side by side."""
     began = time.perf_counter()
     loops = [subprocess.Popen([sys.executable, "-S", "-c", LOOP, str(n // 2)], env=env) for _ in range(2)]
     for loop in loops:
@@ -38,7 +38,7 @@ def bare(n: int, env: dict[str, str]) -> float:
 
 
 def windfall(n: int, env: dict[str, str]) -> float:
-    """End to end by the command's own clock, set-up and start-up of the interpreters left out."""
+    """Return the tasks per second by the command's own clock, without set-up and start of the interpreters."""
     with home() as folder, tempfile.TemporaryDirectory() as cwd:
         got = subprocess.run(
             [sys.executable, "-m", "windfall", "run", "--json", "--sweep", f"x=1..{n}", "--", "/bin/true"],
@@ -68,7 +68,7 @@ def rivals(n: int, env: dict[str, str]) -> None:
 
 
 def _hyperqueue(n: int) -> None:
-    """Its wheel brings a cluster of its own; the time is from submission to the end of the last task."""
+    """Time HyperQueue, on the local cluster of its wheel, from submission to the end of the last task."""
     from hyperqueue import Job, LocalCluster
     from hyperqueue.cluster import WorkerConfig
 

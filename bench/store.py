@@ -1,15 +1,15 @@
-"""What does a commit cost?
+"""How long does a commit take?
 
-A commit is one durable append of a group of facts.  Three ways of keeping them, each flushed before it is
-acknowledged: a file of our own with `fdatasync`, SQLite as `store/journal.py` sets it up, LMDB (`pip install lmdb`).
-The ways take turns, round by round, so that a busy disk is unfair to nobody.
+A commit is one durable append of a group of facts.  Three stores flush each commit before they acknowledge it: a file
+of our own with `fdatasync`, SQLite as `store/journal.py` sets it up, LMDB (`pip install lmdb`).  The stores take turns,
+round by round, so that a busy disk slows all of them alike.
 
     python bench/store.py [--rounds 7] [--commits 1000] [--warm-up 2000] [--directory DIR]
 
-SQLite's log grows at first and is written over later, which is cheaper; `--warm-up 0` shows a fresh journal,
-the default one that has been in use.
+SQLite's log grows at first and is overwritten later, which is cheaper; `--warm-up 0` measures a fresh journal, the
+default a journal in use.
 
-"rest" is the processor time of a commit with the flush left out: what the store itself costs the server's loop.
+"rest" is the processor time of a commit without its flush: the cost of the store to the server's loop.
 """
 
 from __future__ import annotations
@@ -82,21 +82,21 @@ def ways() -> dict[str, Callable[[Path, bool], object]]:
     return found
 
 
-def measure(way, body: bytes, commits: int, warm_up: int, where: Path, flush: bool) -> tuple[list[float], float]:
-    """Seconds of every commit, and processor seconds of one."""
-    with tempfile.TemporaryDirectory(dir=where) as name, way(Path(name), flush) as append:
-        for _ in range(warm_up):
+def measure(way, body: bytes, given: argparse.Namespace, flush: bool) -> tuple[list[float], float]:
+    """Return the seconds of every commit, and the processor seconds of one."""
+    with tempfile.TemporaryDirectory(dir=given.directory) as name, way(Path(name), flush) as append:
+        for _ in range(given.warm_up):
             append(body)
         cpu, last, times = time.thread_time(), time.perf_counter(), []
-        for _ in range(commits):
+        for _ in range(given.commits):
             append(body)
             now = time.perf_counter()
             times.append(now - last)
             last = now
-        return times, (time.thread_time() - cpu) / commits
+        return times, (time.thread_time() - cpu) / given.commits
 
 
-def table(where: Path, rounds: int, commits: int, warm_up: int) -> None:
+def table(given: argparse.Namespace) -> None:
     print("| commit of | store | commits/s, median of rounds (least – most) | p50 µs | p99 µs | rest µs |")
     print("|---|---|---|---|---|---|")
     found = ways()
@@ -105,12 +105,12 @@ def table(where: Path, rounds: int, commits: int, warm_up: int) -> None:
         rates: dict[str, list[float]] = {name: [] for name in found}
         every: dict[str, list[float]] = {name: [] for name in found}
         rest: dict[str, list[float]] = {name: [] for name in found}
-        for _ in range(rounds):
+        for _ in range(given.rounds):
             for name, way in found.items():
-                times, _ = measure(way, body, commits, warm_up, where, flush=True)
-                rates[name].append(commits / sum(times))
+                times, _ = measure(way, body, given, flush=True)
+                rates[name].append(given.commits / sum(times))
                 every[name] += times
-                rest[name].append(measure(way, body, commits, warm_up, where, flush=False)[1])
+                rest[name].append(measure(way, body, given, flush=False)[1])
         for name in found:
             print(row(label, name, rates[name], sorted(every[name]), rest[name]))
 
@@ -129,8 +129,7 @@ def main() -> None:
     parser.add_argument("--commits", type=int, default=1000)
     parser.add_argument("--warm-up", type=int, default=2000, help="commits before the measured ones")
     parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()), help="on the disk to measure")
-    given = parser.parse_args()
-    table(given.directory, given.rounds, given.commits, given.warm_up)
+    table(parser.parse_args())
 
 
 if __name__ == "__main__":

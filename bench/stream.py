@@ -1,8 +1,9 @@
-"""How long until the first of a million tasks runs, and until the last is there?
+"""How long does it take until the first of a million tasks runs, and until the last one is submitted?
 
 `bench/stream.py [NAME …]` compiles and checks graphs of `bench/compile.py`, with components that do nothing, and sends
-them part by part to a server with a pilot on this machine, as `windfall run` does.  Times count from the first look at
-the file; the first task's are those that the server has written down.  What has not run when all is there is cancelled.
+them part by part to a server with a pilot on this machine, as `windfall run` does.  Times count from the first reading
+of the file; the first task's times are those in the server's results.  The rest of the bag is cancelled once all of it
+is submitted.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def one(running: Server, name: str, whole: bool) -> str:
 
 
 def warm(running: Server) -> None:
-    """The pilot is there: how long one takes to come is another question."""
+    """Wait until the pilot works, for its start is not measured."""
     with running.client() as client:
         client.wait(client.submit(Bag(name="warm", targets=[Target(source=Items(items=["true"]))])))
 

@@ -1,6 +1,7 @@
-"""What does it cost to submit very many tasks, and to remember them?
+"""How much time and memory do very many tasks take?
 
-A sweep of ten million; a million irregular commands; memory of the core per task, waiting and finished.
+Measured are the submission of a sweep of ten million tasks and of a million irregular commands, and the core's memory
+per task, waiting and finished.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ def accepted(bag) -> float:  # type: ignore[no-untyped-def]
 
 
 def core_bytes(bag) -> float:  # type: ignore[no-untyped-def]
-    """Bytes per task that stay: the core's state with every page touched, and what renders the commands."""
+    """Return the lasting bytes per task: the core's state with every page touched, and the renderings of commands."""
     from windfall.core.decide.requests.intake import submission
     from windfall.core.step import Core
     from windfall.server.grants import Renderings
@@ -40,18 +41,18 @@ def core_bytes(bag) -> float:  # type: ignore[no-untyped-def]
 
 
 def resident(bag, text: int) -> float:  # type: ignore[no-untyped-def]
-    """Growth of the server's memory per task, text left out, once it is warm and the dust has settled."""
+    """Return the growth of a warm server's memory per task, some seconds after the submission, without the text."""
     from windfall.model.spec import Bag, Lines, Target
 
     few = Bag(name="few", targets=[Target(source=Lines(text="true\ntrue", count=2))])
     with server() as s:
         client = s.client()
-        client.task(client.submit(few), 1)  # everything is loaded that is needed to show a task
+        client.task(client.submit(few), 1)  # loads all modules that show a task
         time.sleep(1)
         before = s.rss()
         number = client.submit(bag)
         client.task(number, 999_999)
-        client.task(client.submit(few), 1)  # the store lets go of the large one
+        client.task(client.submit(few), 1)  # the store frees the large bag
         client.close()
         time.sleep(6)
         return (s.rss() - before - text) / 1_000_000

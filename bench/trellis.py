@@ -1,7 +1,7 @@
 """How much do the choices matter that the Trellis thesis leaves open?
 
-`bench/trellis.py` plays a few cells of its chapter 6 with each choice changed by itself, and prints how far they are
-from what the thesis prints.  docs/explanation/experiments.md has the table.
+`bench/trellis.py` runs a few cells of its chapter 6 with each choice changed by itself, and prints them for comparison
+with the thesis's numbers.  docs/explanation/experiments.md has the table.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ CHANGES: dict[str, tuple[t.Choices, tuple[t.Net, t.Net], int]] = {
 
 
 def row(choices: t.Choices, nets: tuple[t.Net, t.Net], delay: int, options: Options) -> list[str]:
-    """FCFS and DC at WAN ×1, 8 and 32; WAN ×100, 16; LAN ×1, 32; DC's affinity in the last."""
+    """Return the cells of FCFS and DC at WAN ×1, 8 and 32; WAN ×100, 16; LAN ×1, 32; and DC's affinity in the last."""
     wan, lan = nets
     cells = []
     for net, factor, count in ((wan, 1, 8), (wan, 1, 32), (wan, 100, 16), (lan, 1, 32)):
-        blind, dc = (t.mean(t.Case(net, policy, count, factor, delay, choices), options)
+        blind, dc = (t.mean(t.Case(net, policy, count, factor, delay=delay, choices=choices), options)
                      for policy in ("fcfs", "data-conscious"))
         saved = 100 * (1 - dc.makespan / blind.makespan)
         cells.append(f"{blind.makespan / 1000:.1f} / {dc.makespan / 1000:.1f} ({saved:+.1f})")
