@@ -129,7 +129,7 @@ def _legend(sheet: Sheet, names: Sequence[str]) -> None:
 # --- Gantt -----------------------------------------------------------------------------------------------------------
 
 MAX_ROWS = 80  # a chart of more rows is summed up
-MAX_BARS = 4_000  # likewise
+MAX_BARS = 4_000  # a chart of more bars is summed up
 PIECES = 240  # pieces of time in a chart that is summed up
 SHADES = 10
 

@@ -24,7 +24,7 @@ def replay(jobs: list[LogJob], procs: int, discipline: str = "easy") -> ReplayRe
     for job in jobs:
         if job.procs > procs:
             raise BadInput(f"job {job.number} of the log asks for {job.procs} processors, the machine has {procs}",
-                           "give the machine that the log is of: --procs N")
+                           "give the processors of the log's machine: --procs N")
     waits = _waits(jobs, BatchQueue(procs, discipline))
     if not waits:
         raise BadInput("the log has no jobs that ran")

@@ -26,7 +26,7 @@ from windfall.sim.models.hosts import ONE, Availability, Cuts, Machines
 from windfall.sim.models.laws import Law
 
 MAX_FILE = 1 << 20
-MAX_NAMES = 1_000  # sites, groups of hosts, bags: so many each
+MAX_NAMES = 1_000  # most tables of sites, hosts, links, bags, or of one bag's targets
 _NAME = re.compile(r"[\w.-]{1,60}")
 
 NOTHING = Law("0", "", (0.0,))
@@ -91,7 +91,7 @@ class ScenarioSite:
 class ScenarioLink:
     a: str
     b: str
-    bandwidth: int  # bytes a second
+    bandwidth: int  # bytes per second
     start: int = 0
     shared: bool = False
 
@@ -175,11 +175,12 @@ class ScenarioReader:
         if "processors" not in values:
             for key in (key for key in values if key != "disk"):
                 with self.place.at(*path, key):
-                    raise BadInput(f"[sites.{name}]: '{key}' speaks of a batch system, and this site has none",
+                    raise BadInput(f"[sites.{name}]: '{key}' belongs to a batch system, and this site has none",
                                    "say how many processors it has")
         with self.place.at(*path, "cores"):
             if values.get("cores", 1) > values.get("processors", 1):
-                raise BadInput(f"a pilot of {values['cores']} cores on a machine of {values['processors']} processors")
+                raise BadInput(f"a pilot cannot have {values['cores']} cores on a machine of {values['processors']} "
+                               "processors")
         background = self._values(values.pop("background", {}), (*path, "background"), w.BACKGROUND)
         return ScenarioSite(name, values, background, self._log(background, (*path, "background")))
 
@@ -188,15 +189,16 @@ class ScenarioReader:
         read = [key for key in ("log", "start", "length") if key in background]
         with self.place.at(*path):
             if made_up and read:
-                raise BadInput(f"background: {read[0]} speaks of a log, {made_up[0]} of jobs that are made up",
-                               "one or the other")
+                raise BadInput(f"background: '{read[0]}' belongs to a log, '{made_up[0]}' to made-up jobs",
+                               "give one or the other")
             if background and not ("log" in background or background.get("busy")):
-                raise BadInput("background: which jobs?", '{ log = "jobs.swf" } or { busy = 0.7 }')
+                raise BadInput("background names no jobs", 'give { log = "jobs.swf" } or { busy = 0.7 }')
             if "log" not in background:
                 return None
             file = self.base / str(background["log"])
             if not file.is_file():
-                raise BadInput(f"background: there is no file '{excerpt(background['log'])}'", "beside the scenario")
+                raise BadInput(f"background: there is no file '{excerpt(background['log'])}'",
+                               "give its path from the scenario's folder")
             return file
 
     # --- hosts ------------------------------------------------------------------------------------------------------
@@ -213,7 +215,7 @@ class ScenarioReader:
         cuts = self._pair(values.get("cuts"), (*path, "cuts"), w.CUTS)
         with self.place.at(*path, "suspends"):
             if values.get("suspends") and presence is None:
-                raise BadInput(f"[hosts.{name}]: suspends says what happens while a host is away, and these never are",
+                raise BadInput(f"[hosts.{name}]: suspends needs availability, for these hosts are never away",
                                "say availability, too")
         machines = Machines(
             count=values.get("count", 1), cores=values.get("cores", 1), memory=values.get("memory", 1 << 50),
@@ -249,7 +251,7 @@ class ScenarioReader:
                     raise BadInput(f"[links.{name}] needs {key}", 'between = ["here", "home"], bandwidth = "10MB/s"')
         with self.place.at(*path, "between"):
             if len(values["between"]) != 2:
-                raise BadInput("a link is between two places", 'between = ["here", "home"]')
+                raise BadInput("a link connects two places", 'between = ["here", "home"]')
             for each in values["between"]:
                 self._known_place(each, [*places, "home", "*"])
         a, b = values["between"]
@@ -316,7 +318,7 @@ class ScenarioReader:
     def _target(self, name: str, values: Values, path: tuple[str, ...]) -> ScenarioTarget:
         with self.place.at(*path):
             if "duration" not in values:
-                raise BadInput(f"[{'.'.join(path)}]: how long does a task take?", 'duration = "5min"')
+                raise BadInput(f"[{'.'.join(path)}] needs a duration: how long does a task take?", 'duration = "5min"')
         needs = {key: value for key, value in values.items() if key in w.NEEDS}
         get = values.get
         return ScenarioTarget(
@@ -336,7 +338,7 @@ class ScenarioReader:
                     check.check_after(target.name, {**after, target.name: [target.follows]})
                     if sizes[target.follows] != target.tasks:
                         raise BadInput(f"{target.tasks:,} tasks cannot follow {sizes[target.follows]:,} one by one",
-                                       "use after, or as many tasks")
+                                       "use after, or give both targets as many tasks")
                 after[target.name] = list(dict.fromkeys([*target.after, target.follows]))
         circle = find_circle(after)
         if circle:
@@ -350,7 +352,7 @@ class ScenarioReader:
         with self.place.at(*path):
             found = self._table(table, path)
             if len(found) > MAX_NAMES:
-                raise TooLarge(f"more than {MAX_NAMES} in [{'.'.join(path)}]")
+                raise TooLarge(f"[{'.'.join(path)}] holds more than {MAX_NAMES:,} tables")
         for name, each in found.items():
             with self.place.at(*path, name):
                 if not _NAME.fullmatch(name):
@@ -393,4 +395,4 @@ def _check_room(target: ScenarioTarget, found: Scenario) -> None:
     limit = target.needs.get("time", 0)
     if not found.hosts and all(0 < wall < limit for wall in walls):
         raise BadInput(f"a task of '{target.name}' may take {format_duration(limit)}, and no pilot has so much time",
-                       "a shorter time, or a longer wall")
+                       "give the task a shorter time, or the pilots a longer wall")

@@ -33,7 +33,7 @@ from windfall.sim.world import PilotPlace, Work, World
 FORMAT = "windfall-replay/1"
 ENOUGH = 20  # tasks of a target on a host, below which its speed is not estimated
 MOST = 1 << 45  # ms: a thousand years
-SURE = 3.0  # standard errors between a host and the others, before it counts as faster or slower
+SURE = 3.0  # a host counts as faster or slower if it is so many standard errors from the others
 
 
 class EndedTask(msgspec.Struct, array_like=True):
@@ -77,10 +77,10 @@ def load(path: Path) -> Export:
     try:
         found = msgspec.json.decode(text.encode(), type=Export)
     except msgspec.MsgspecError as error:
-        raise BadInput(f"not an export of a bag: {error}", "make one: windfall simulate --export BAG -o FILE",
-                       str(path)) from None
+        raise BadInput(f"the file is not an export of a bag: {error}",
+                       "make one: windfall simulate --export BAG -o FILE", str(path)) from None
     if found.format != FORMAT:
-        raise BadInput(f"an export of the format '{found.format[:40]}', not '{FORMAT}'", where=str(path))
+        raise BadInput(f"the export has the format '{found.format[:40]}', not '{FORMAT}'", where=str(path))
     validate(found.spec)
     check(found)
     return found
@@ -93,18 +93,18 @@ def check(export: Export) -> None:
     known = {target.name for target in export.spec.targets}
     for number, task in enumerate(export.tasks):
         if task.target not in known:
-            raise BadInput(f"task {number} is of the target '{task.target[:40]}', which the bag does not have")
+            raise BadInput(f"task {number} belongs to the target '{task.target[:40]}', which the bag does not have")
         if not 0 <= task.wall < MOST:
-            raise BadInput(f"task {number} took {task.wall} ms")
+            raise BadInput(f"task {number} cannot have taken {task.wall} ms")
     for pilot in export.pilots:
         _check_pilot(pilot)
 
 
 def _check_pilot(pilot: PilotStay) -> None:
     if not (1 <= pilot.cores <= 1 << 20 and 0 <= pilot.memory < 1 << 60):
-        raise BadInput(f"a pilot of {pilot.cores} cores and {pilot.memory} bytes")
+        raise BadInput(f"a pilot cannot have {pilot.cores} cores and {pilot.memory} bytes of memory")
     if not (0 <= pilot.came < MOST and (pilot.left is None or pilot.came <= pilot.left < MOST)):
-        raise BadInput(f"a pilot that was there from {pilot.came} to {pilot.left} ms")
+        raise BadInput(f"a pilot cannot have been there from {pilot.came} to {pilot.left} ms")
 
 
 # --- how fast a host is ----------------------------------------------------------------------------------------------
@@ -180,9 +180,9 @@ def work(export: Export, fast: dict[tuple[str, str], float], select: str = "", p
         counts[task.target] += 1
     for shape in event.targets:
         if shape.count != counts[shape.name]:
-            raise BadInput(f"the bag had {counts[shape.name]:,} tasks of '{shape.name}', its file says {shape.count:,}",
+            raise BadInput(f"the bag had {counts[shape.name]:,} tasks of '{shape.name}', its file has {shape.count:,}",
                            "a bag that was extended, or that calls were added to, cannot be played again")
-        shape.gathers = False  # nobody brings files here
+        shape.gathers = False  # a replay moves no files
     walls = array("q", (_work(task, fast) for task in export.tasks))
     failing = frozenset(number for number, task in enumerate(export.tasks) if task.state != "succeeded")
 

@@ -54,7 +54,7 @@ class ReplicaRule:
     def __init__(self, text: str) -> None:
         self.program = program(text)
         if self.program.broken:  # a live server ignores such a policy; here the study's numbers would be wrong
-            raise BadInput(f"this cannot be evaluated: {text}", self.program.broken)
+            raise BadInput(f"the expression cannot be evaluated: {text}", self.program.broken)
         rest = AGE.sub("", text)
         by_age = "Now" not in rest and "SentTime" not in rest  # times occur only as ages: `Now - SentTime`
         self.times = [at for at, path in enumerate(self.program.uses) if by_age and path.endswith(("Now", "SentTime"))]

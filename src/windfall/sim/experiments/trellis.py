@@ -29,7 +29,7 @@ from windfall.sim.models.placeholder import OthersTurns
 from windfall.sim.world import Work, World, WorldRules, target_shape
 
 HOUR = 3_600_000
-UNIT = 10  # ms: the thesis' unit of time
+UNIT = 10  # ms: the thesis's unit of time
 PIPELINES, BUNDLE = 1_000, 16
 COUNTS = (2, 4, 8, 16, 32)
 POLICIES = {"FCFS": "fcfs", "SJF": "sjf", "DC": "data-conscious"}

@@ -31,9 +31,9 @@ class Queued(NamedTuple):
 class BatchQueue:
     def __init__(self, procs: int, discipline: str = "easy") -> None:
         if procs < 1:
-            raise BadInput(f"a machine of {procs} processors cannot run anything")
+            raise BadInput(f"a machine of {procs} processors cannot run a job", "give 1 processor or more")
         if discipline not in DISCIPLINES:
-            raise BadInput(f"there is no discipline '{discipline}'", f"there are {', '.join(DISCIPLINES)}")
+            raise BadInput(f"there is no discipline '{discipline}'", f"choose one of {', '.join(DISCIPLINES)}")
         self.procs = procs
         self._backfills = discipline == "easy"
         self._queue: dict[Hashable, Queued] = {}  # in order of submission
@@ -56,7 +56,7 @@ class BatchQueue:
 
     def submit(self, now: float, key: Hashable, procs: int, estimate: float) -> list[Hashable]:
         if not 1 <= procs <= self.procs:
-            raise BadInput(f"a job of {procs} processors on a machine of {self.procs}")
+            raise BadInput(f"a job cannot have {procs} processors on a machine of {self.procs}")
         self._queue[key] = Queued(key, procs, estimate)
         return self._schedule(now) if procs <= self.free(now) else []
 

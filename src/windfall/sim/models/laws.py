@@ -110,7 +110,7 @@ def _parse_call(text: str, call: re.Match[str], what: str, read: Read) -> Law:
     given = [_argument(part, f"{what}: {name}", sort, read)
              for part, (name, sort) in zip(parts, kind.arguments, strict=True)]
     if call[1] == "uniform" and given[0] > given[1]:
-        raise BadInput(f"{what}: uniform goes from the smaller to the larger", text=text[:60])
+        raise BadInput(f"{what}: uniform must go from the smaller to the larger value", text=text[:60])
     return Law(text, call[1], tuple(given))
 
 

@@ -30,8 +30,8 @@ class Flow:
 
 @dataclass
 class NetworkLink:
-    start: int  # ms a file
-    rate: float  # bytes a second
+    start: int  # ms per file
+    rate: float  # bytes per second
     shared: bool = False
     under_way: list[Flow] = field(default_factory=list)
     since: int = 0  # until when `left` of each transfer is counted
@@ -46,7 +46,8 @@ class Network:
 
     def link(self, a: str, b: str, *, start: int = 0, rate: float = 1e9, shared: bool = False) -> None:
         if rate <= 0 or start < 0:
-            raise BadInput(f"a link of {rate} bytes a second and {start} ms a file", "bandwidths are positive")
+            raise BadInput(f"a link cannot have {rate} bytes per second and {start} ms per file",
+                           "give a positive bandwidth, and a start of 0 ms or more")
         self._links[a, b] = NetworkLink(start, rate, shared)
 
     def send(self, a: str, b: str, size: int, files: int, done: Callable[[], None]) -> None:
