@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from tests.core.conftest import GONE_SILENT, Bench, shape
-from windfall.core.decide.exchange import stranded
 from windfall.core.messages import events as e, facts as f
 from windfall.core.messages.lifecycle import CANCELLED
 from windfall.core.state.world import TaskClass
@@ -246,18 +245,15 @@ def test_impossible_times_of_a_report_are_brought_into_range(bench: Bench, n: in
     assert set(starts) <= {granted_at, bench.now}
 
 
-def test_failure_is_followed_to_its_own_dependants_only(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failure_is_followed_to_its_own_dependants_only(bench: Bench) -> None:
     """Otherwise each of a hundred thousand failures would cost more than the one before it."""
-    fronts: list[int] = []
-    walk = stranded.stranded_tasks
-    monkeypatch.setattr(stranded, "stranded_tasks", lambda graph, states, front: (
-        fronts.extend(front), walk(graph, states, front))[1])
-    pairs = np.array([(task, 30 + task) for task in range(30)], "<i4").tobytes()
-    bag, pilot = bench.submit(shape(30, retries=0), shape(30), edges=pairs), bench.pilot(cores=30)
-    for attempt, task in bench.take(pilot, want=30):
-        fronts.clear()
+    pairs = np.array([(task, 90 + task) for task in range(90)], "<i4").tobytes()
+    bag, pilot = bench.submit(shape(90, retries=0), shape(90), edges=pairs), bench.pilot(cores=90)
+    held, calls = bench.take(pilot, want=90), []
+    bench.counting = True
+    for attempt, task in held:
         bench.exchange(pilot, reports=[e.Report(attempt, "failed", "exit")])
-        assert task in fronts and set(fronts) <= {task, 30 + task}
-    assert bench.core.state.bags[bag].counts[CANCELLED] == 30
+        assert bench.task(bag, task) == "failed" and bench.task(bag, 90 + task) == "cancelled"
+        calls.append(bench.calls)
+    assert bench.core.state.bags[bag].counts[CANCELLED] == 90
+    assert calls[80] < calls[10] + 30, "as many calls as after ten failures"

@@ -8,7 +8,6 @@ from collections import Counter
 import pytest
 
 from tests.core.conftest import HOUR, Bench, granted, shape, tasks_by_bag
-from windfall.core.decide.grant.fair_share import _parts
 from windfall.core.messages import events as e
 
 AGEING = 24_000  # ms after which a bag ages, in these tests
@@ -107,8 +106,17 @@ def test_cores_in_use_are_counted_only_while_a_site_is_shared(b: Bench) -> None:
     ([(0, 1), (0, 1)], 10, [5, 5]), ([(0, 1), (4, 1)], 10, [7, 3]), ([(0, 1), (20, 1)], 10, [10, 0]),
     ([(0, 3), (0, 1)], 8, [6, 2]), ([(0, 1), (2, 1), (90, 1)], 4, [3, 1, 0]), ([(5, 1)], 3, [3]),
 ])  # fmt: skip
-def test_parts(have: list[tuple[int, int]], more: int, parts: list[int]) -> None:
-    assert _parts(have, more) == parts
+def test_slots_level_what_owners_have_in_use(have: list[tuple[int, int]], more: int, parts: list[int]) -> None:
+    """`have`: cores in use and weight of each owner; `parts`: how many of `more` slots each owner gets."""
+    b, names = shared("bob", "cid"), ("ann", "bob", "cid")[: len(have)]
+    for owner, (use, weight) in zip(names, have, strict=True):
+        b.do(e.SetWeight(0, owner, weight))
+        b.submit(shape(use), owner=owner)
+        assert owners(b, b.pilot(cores=max(use, 1), host=owner), use) == owner[0] * use
+    for owner in names:
+        b.submit(shape(100), owner=owner)
+    given = owners(b, b.pilot(cores=more, host="new"), more)
+    assert [given.count(owner[0]) for owner in names] == parts
 
 
 @pytest.mark.parametrize("seed", range(12))

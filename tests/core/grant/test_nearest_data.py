@@ -273,15 +273,18 @@ def test_batch_is_granted_whole_where_most_of_its_data_lies() -> None:
 
 
 def test_request_weighs_as_many_tasks_as_the_bag_has_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = DataBench()
-    event = e.Submit(0, "ann", "bag", "", b"", [shape(5_000, expect=9)], False, "data-conscious", False,
-                     data_selection=f.DataSelection(candidates=20))
-    bench.do(event)
-    weighed: list[list[int]] = []
-    weigh = nearest_data.weigh
-    monkeypatch.setattr(nearest_data, "weigh", lambda *args: weighed.append(args[3]) or weigh(*args))
-    assert granted(bench.ask(bench.host("a")))[0][1] == 0
-    assert weighed[:20] == [[task] for task in range(20)] and len(weighed) <= 40  # once more by the promises
+    def calls(tasks: int, candidates: int) -> int:
+        bench = DataBench()
+        bench.do(e.Submit(0, "ann", "bag", "", b"", [shape(tasks, expect=9)], False, "data-conscious", False,
+                          data_selection=f.DataSelection(candidates=candidates)))
+        host = bench.host("a")
+        bench.counting = True
+        assert granted(bench.ask(host))[0][1] == 0
+        return bench.calls
+
+    assert calls(5_000, 20) < calls(500, 20) + 20
+    per_candidate = (calls(500, 40) - calls(500, 20)) / 20
+    assert 1 <= per_candidate < calls(500, 20) / 20, "each candidate costs the same"
 
 
 def test_arrivals_of_hosts_long_gone_are_forgotten() -> None:

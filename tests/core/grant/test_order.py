@@ -11,7 +11,7 @@ from tests.core.conftest import Bench, shape
 from windfall.core.decide.grant import order
 from windfall.core.decide.grant.host_orders import MINUTE, HostOrders
 from windfall.core.decide.grant.order import looked_at
-from windfall.core.expressions import classads
+from windfall.core.expressions import attributes, classads
 from windfall.core.messages import events as e, facts as f
 from windfall.core.read.explain import explain
 
@@ -214,7 +214,7 @@ def test_bad_expression_is_refused_and_changes_nothing(b: Bench, policy: dict[st
 
 
 def test_bag_with_expressions_is_refused_where_classad2_is_missing(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(order, "available", lambda: False)
+    monkeypatch.setitem(sys.modules, "classad2", None)
     event = e.Submit(0, "ann", "bag", "", b"spec", [shape(1)], False, "fcfs", False, policy={"rank": "1"})
     assert "no classad2" in b.do(event).message
 
@@ -257,10 +257,10 @@ def test_requirements_may_hold_in_the_tail_only(b: Bench) -> None:
 
 def test_bags_without_expressions_need_no_order_per_host(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: object) -> None:
-        raise AssertionError("nobody has an expression")
+        raise AssertionError("no bag has an expression")
 
     monkeypatch.setattr(HostOrders, "order", never)
-    monkeypatch.setattr(HostOrders, "_ad", never)
+    monkeypatch.setattr(attributes, "host_ad", never)
     b.submit(shape(9))
     pilot = b.pilot()
     held = b.take(pilot)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from tests.core.conftest import GONE_SILENT, HOUR, PATIENT, Bench, answers, bags_of, granted, shape
-from windfall.core.decide.replicas import by_deadline
 from windfall.core.decide.replicas.by_deadline import MOST_PER_TASK, MOST_SEEN, SHORTEST
 from windfall.core.messages import events as e
 
@@ -264,21 +263,20 @@ def test_pilot_that_holds_more_than_its_slots_is_granted_no_overdue_task(policy:
     assert b.core.state.pilots[fast].load == 5_000
 
 
-def test_request_checks_a_bounded_number_of_overdue_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked = []
-    still = by_deadline._is_still_overdue
-    monkeypatch.setattr(by_deadline, "_is_still_overdue",
-                        lambda bag, cls, task: looked.append(task) or still(bag, cls, task))
-    b = Bench(**PATIENT)
-    bag = b.submit(shape(500, retries=9), policy={"attempt-deadline": "300", "requirements": "Host.Cores > 4"})
-    slow = b.pilot(cores=500, host="slow")
-    b.exchange(slow, started=[attempt for attempt, _ in b.take(slow, 500)])
-    small = b.pilot(host="small")
-    b.wait(301_000)
-    assert len(next(iter(b.core.state.bags[bag].classes.values())).overdue) == 500
-    looked.clear()
-    b.exchange(small, want=1)
-    assert len(looked) < 10
+def test_request_costs_the_same_however_many_tasks_are_overdue() -> None:
+    def calls(overdue: int) -> int:
+        b = Bench(**PATIENT)
+        bag = b.submit(shape(overdue, retries=9), policy={"attempt-deadline": "300", "requirements": "Host.Cores > 4"})
+        slow = b.pilot(cores=overdue, host="slow")
+        b.exchange(slow, started=[attempt for attempt, _ in b.take(slow, overdue)])
+        small = b.pilot(host="small")
+        b.wait(301_000)
+        assert len(next(iter(b.core.state.bags[bag].classes.values())).overdue) == overdue
+        b.counting = True
+        b.exchange(small, want=1)
+        return b.calls
+
+    assert calls(500) < calls(20) + 10
 
 
 def test_task_is_not_overdue_after_its_deadline_was_removed() -> None:

@@ -377,21 +377,20 @@ def replicas(b: Bench, ran: set[int]) -> list[tuple[int, int]]:
                   if attempts.pilot[row] not in ran)
 
 
-def test_scan_serves_many_requests(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = []
-    real = candidates._scan_attempts
-    monkeypatch.setattr(candidates, "_scan_attempts", lambda *each: looks.append(1) or real(*each))
-    _, slow = late(bench, 5)
-    looks.clear()
-    assert [asks(bench, f"idle{n}") for n in range(5)] == [[0], [1], [2], [3], [4]]
-    assert len(looks) == 1
+def test_scan_serves_many_requests(bench: Bench) -> None:
+    bag, slow = late(bench, 5)
+    assert asks(bench, "idle0") == [0]
+    scans = bench.core.turn.replicas.kept_scans
+    scan = scans[bag]
+    for n in range(1, 5):
+        assert asks(bench, f"idle{n}") == [n] and scans[bag] is scan
     bench.wait(MEAN)
     asks(bench, "another")
-    assert len(looks) == 1, "nothing has ended since"
+    assert scans[bag] is scan, "nothing has ended since"
     bench.report(*slow[0], wall=MEAN)
     bench.wait(MEAN)
     asks(bench, "another")
-    assert len(looks) > 1, "averages move"
+    assert scans[bag] is not scan, "averages move"
 
 
 @pytest.mark.parametrize("most", [256, 3])
