@@ -134,7 +134,7 @@ def long_changelog_entries() -> Iterator[str]:
 CEILINGS: dict[Callable[[], Iterator[str]], int] = {
     crowded_folders: 0,
     subjectless_docstrings: 235,
-    vague_test_names: 260,
+    vague_test_names: 259,
     long_positional_calls: 36,
     long_signatures: 43,
     branchy_functions: 65,
