@@ -28,17 +28,18 @@ NOTE = "<!-- Made by scripts/docs from {}; changes here are lost. -->\n\n"
 
 LIVES = """# The lives of tasks, attempts, pilots and intents
 
-The tables that the server itself goes by, drawn. Every move of a task, an attempt or a pilot is one of these
-arrows.
+These diagrams are drawn from the tables that the server itself uses. Every move of a task, an attempt or a pilot is
+one of these arrows.
 
-A task's state is apart from its attempts'. An attempt may be given up as *lost* while its task goes to another
-pilot, and the lost one may still bring the result home: the first valid success of a generation counts, however late.
+A task and its attempts have states of their own. The server may give an attempt up as *lost* while its task goes to
+another pilot, and the lost attempt may still bring the result home: the first valid success of a generation counts,
+however late ([verdicts](../explanation/verdicts.md)).
 
 ## Tasks
 {tasks}
-*Succeeded, failed, cancelled* and *quarantined* end a generation. A retry by the user starts the next one; what comes
-from an attempt of an older generation is then recorded and changes nothing. *Validating* is for results that others
-must confirm; nothing uses it yet.
+*Succeeded, failed, cancelled* and *quarantined* end a generation. A retry by the user starts the next one; the server
+records results of older generations, and they change nothing. *Validating* is for results that others must confirm; no
+code uses it yet.
 
 ## Attempts
 {attempts}
@@ -52,13 +53,13 @@ An attempt ends in one of these outcomes, and only *failed* costs the task anyth
 
 ## Pilots
 {pilots}
-A pilot that enrols again under the same nonce is a new epoch. The older one may still report, so nothing it finished is
-lost, but it is granted nothing more.
+A pilot that enrols again under the same nonce is a new epoch. The older epoch may still report, so no finished work is
+lost, but it gets no more grants.
 
 ## Intents
 {intents}
-Nothing is submitted to a batch system without an intent that is on the disk; its nonce is the job's name there, so that
-a restart finds it again. Intended, queued, running and stopping ones count against a site's limits, and reserve the
+Windfall submits no job without an intent on the disk; the intent's nonce is the job's name in the batch system, so that
+a restart finds the job again. Intended, queued, running and stopping ones count against a site's limits, and reserve the
 worst case of its budget until they end.
 """
 
@@ -66,7 +67,7 @@ MEANINGS = {
     "succeeded": "it ended as the bag's `[check]` asks for",
     "failed": "bad exit, failed check, or a limit; counts against `retries`, a time limit against a counter of its own",
     "cancelled": "the user, or the end of its task by another attempt, stopped it",
-    "returned": "given back unharmed: the pilot had to leave, had not started it, or was asked for it",
+    "returned": "the pilot gave it back: it had to leave, had not started the task, or was asked to return it",
     "lost": "the server gave it up on evidence or after long silence; never guessed into a success",
 }
 
@@ -87,17 +88,17 @@ def lives() -> str:
 
 HEAD = """# The command line
 
-`windfall help` lists the commands, `windfall COMMAND --help` says what one takes. Every command but `pilot` takes
+`windfall help` lists the commands, `windfall COMMAND --help` the options of a command. Every command but `pilot` takes
 `--json`.
 
 **Exit codes**: 0 all is well, and for `run` and `wait` every task succeeded; 1 some tasks did not, or `logs` found a
 task that never ran; 2 bad input, and a bag or task that does not exist, be it named or numbered; 3 no server, or it
 refused; 130 interrupted.
 
-**Which server?** The one that the file named by `WINDFALL_SERVER_FILE` describes; else the one running in
-`WINDFALL_HOME` (default: `~/.local/share/windfall`); else the command starts one inside itself, on the data of that
-home, for as long as it runs. When another command's embedded server ends, a `run` or `wait` that used it takes over;
-a server started with `windfall serve` is never replaced, but waited for.
+**Which server?** A command uses the server that the file named by `WINDFALL_SERVER_FILE` describes; else the server
+running in `WINDFALL_HOME` (default: `~/.local/share/windfall`); else the command starts a server inside itself, on the
+data of that home, for as long as it runs. When another command's embedded server ends, a `run` or `wait` that used it
+takes over; both wait for a server started with `windfall serve`, and never replace it.
 
 **Units**: in CSV and JSON times are in milliseconds (moments since 1970), sizes in bytes; `elapsed` of `run --json` and
 `wait --json` is in seconds. **Parameters** are in `params` in JSON; in CSV and in the table each has a column, called
@@ -252,46 +253,46 @@ def scenario() -> str:
 
 POLICIES = """# Policies as expressions
 
-A policy of a bag may be an expression in the ClassAd language of HTCondor: it speaks of attributes of the host
-that asks, the task, the bag and so on, and comes to true or false, or to a number. `windfall policy --check
-'EXPRESSION'` says whether one can be read, and what it comes to; `windfall policy --attributes` lists the
-attributes.
+A policy of a bag may be an expression in the ClassAd language of HTCondor. The expression uses attributes of the
+host that asks, the task, the bag and so on, and its value is true or false, or a number. `windfall policy --check
+'EXPRESSION'` says whether Windfall can read an expression, and which type its value has; `windfall policy
+--attributes` lists the attributes.
 
-| policy | comes to | says | speaks of | called in GridBot |
+| policy | value | says | may use | called in GridBot |
 |---|---|---|---|---|
 {kinds}
 
-In the place of an expression may stand: for `replicate` one of its [presets](../explanation/replicas.md), for
-`attempt-deadline` a duration such as `30min`, for `rank`, `per-host` and `attempt-deadline` a number.
+Instead of an expression, `replicate` takes one of its [presets](../explanation/replicas.md), `attempt-deadline` a
+duration such as `30min`, and `rank`, `per-host` and `attempt-deadline` a number.
 
 **The language.** `||  &&  !`, `==  !=  <  <=  >  >=`, `+  -  *  /  %`, `condition ? one : other`, texts in
 double quotes, lists in braces, `true`, `false`, `undefined`, `error`. `==` compares texts without regard to
-case, `=?=` and `=!=` (or `is` and `isnt`) compare exactly and are never undefined. Names and words may be
-written in any case.
+case, `=?=` and `=!=` (or `is` and `isnt`) compare exactly and are never undefined. Names and words have no
+fixed case.
 
-**Three values, and errors.** An attribute that nobody knows yet is *undefined*, and so is what depends on it:
+**Three values, and errors.** An unknown attribute is *undefined*, and so is an expression that depends on it:
 `Host.ErrorRate < 0.1` at a host that has run nothing. `undefined || true` is true, `undefined && false` is
-false. What makes no sense (`1/0`) is an *error*. As `requirements` or `sites` neither ever matches; `Host.ErrorRate is
-undefined || Host.ErrorRate < 0.1` gives new hosts a chance. As `replicate` they ask for no replica, as `per-host`
-or `attempt-deadline` they are no limit, as `rank` they count as 0. `windfall explain` says which part failed, and
-at which value.
+false. Nonsense such as `1/0` is an *error*. `requirements` and `sites` that are undefined, or an error, match no host;
+`Host.ErrorRate is undefined || Host.ErrorRate < 0.1` gives new hosts a chance. Such a `replicate` asks for no replica,
+such a `per-host` or `attempt-deadline` sets no limit, and such a `rank` counts as 0. `windfall explain` says which part
+failed, and at which value.
 
 **Bounds.** {length:,} bytes, {nesting} levels of nesting, {chain} operators, {calls}
-calls of functions, {patterns} of them with patterns, {listed} members of lists; where they speak of
-tasks, a million characters times the bag's targets. Patterns of `regexp` stand there
-as texts of at most {pattern} characters, repeat single characters or classes only, are looked for in one attribute,
-and give up, as an error, after {steps:,} steps. There are no clocks and no lots: `Now` is the time.
+calls of functions, {patterns} of them with patterns, {listed} members of lists; where an expression uses tasks,
+a million characters times the bag's targets. A pattern of `regexp` is a literal text of at most {pattern}
+characters, repeats single characters or classes only, is looked for in one attribute, and becomes an error after
+{steps:,} steps. Expressions have no clock and no random numbers: `Now` is the time.
 
-**Among several.** `rank` orders one owner's bags among one another; nobody gets before other people's bags by
-it. What must match must match for replicas, too.
+**Among several.** `rank` orders the bags of one owner, and moves none of them before another owner's. `requirements`
+and `sites` hold for replicas, too.
 
-**Changes.** Expressions are changed with `windfall policy BAG KEY='EXPRESSION'`. That counts for what is handed
-out from then on: what runs, and what a pilot holds already, goes on. With nothing behind the `=` one is taken
-away; `replicate=` means `none`.
+**Changes.** `windfall policy BAG KEY='EXPRESSION'` changes an expression. The change counts for later grants; running
+tasks, and tasks that a pilot holds already, go on. A key with nothing behind the `=` removes its expression;
+`replicate=` means `none`.
 
-**When values change.** What a host has learnt is looked at once a minute; its load and the bag's numbers whenever a
-host asks; `Now` and what else is a matter of time once a second, or, where {timed} bags and more speak of it, once in
-as many seconds as there are times {timed} of them.
+**When values change.** The server takes up what it has learnt of a host once a minute, the host's load and the bag's
+numbers whenever the host asks, and `Now` and other times once a second. Where {timed} bags or more use times, the server
+takes these up once in as many seconds as there are times {timed} such bags.
 
 ## Functions
 | function | |
@@ -300,8 +301,8 @@ as many seconds as there are times {timed} of them.
 
 {ads}
 ## Figure 3 of GridBot, corrected
-As printed it lacks a sign, has a pattern that reads as a comment, and the arguments of `regexp` the other way
-round. What was meant:
+The printed figure lacks a sign, has a pattern that reads as a comment, and has the arguments of `regexp` the other
+way round. Its meaning:
 
 ```text
 JobRequirements         = !Tail ? true : regexp("myhost", Host.Name) && Host.ErrorRate < 0.1
@@ -310,9 +311,9 @@ ReplicationRequirements = NumberOfReplicas < 3 && Job.Replica1.Host.ErrorRate > 
 Concurrency             = 2 * Host.NumCpus
 Deadline                = Concurrency * 2000
 ```
-Anywhere before the tail; then on hosts called *myhost* that rarely fail, most of all on those that did much
-today. One more replica if the first is on a host that fails often, two tasks per core, and as many times 2,000
-s as tasks are sent.
+Before the tail the bag runs anywhere; in the tail it runs on hosts called *myhost* that rarely fail, and prefers those
+that did much today. A task has one more replica if the first is on a host that fails often. A host gets two tasks per
+core, and an attempt has 2,000 s for each task that the host may hold.
 """
 
 
