@@ -143,6 +143,28 @@ def test_files_named_in_the_pages_exist(page: Path) -> None:
         assert (ROOT / name).exists(), f"{name_of(page)} names {name}"
 
 
+# --- the field's words ---------------------------------------------------------------------------------------
+
+WORDS = [
+    ("work stealing", "core/decide/grant/steal.py"), ("straggler", "core/decide/replicas/candidates.py"),
+    ("speculative execution", "core/decide/replicas/candidates.py"), ("backfill", "core/decide/grant/grant.py"),
+    ("black hole", "core/decide/hosts/quarantine.py"), ("starv", "core/decide/grant/fair_share.py"),
+    ("fair share", "core/decide/grant/fair_share.py"), ("evict", "pilot/files/staging.py"),
+    ("dedup", "data/blobs.py"), ("throttl", "server/http/listen.py"),
+]
+"""Words of the literature, each with the module that `grep -ri` must find."""
+NOT_YET = ("straggler", "speculative execution", "backfill", "starv", "fair share", "throttl")
+
+
+@pytest.mark.parametrize("word, module", [
+    pytest.param(*pair, marks=pytest.mark.xfail(reason="its docstring lacks the word") if pair[0] in NOT_YET else ())
+    for pair in WORDS
+])
+def test_field_word_leads_to_the_module_that_implements_it(word: str, module: str) -> None:
+    assert f"`{module}`" in (DOCS / "explanation" / "words.md").read_text()
+    assert word in (SOURCES / module).read_text().lower().replace("-", " ")
+
+
 # --- the page of the architecture ---------------------------------------------------------------------------
 
 ARCHITECTURE = DOCS / "architecture.md"
