@@ -165,6 +165,14 @@ def test_field_word_leads_to_the_module_that_implements_it(word: str, module: st
     assert word in (SOURCES / module).read_text().lower().replace("-", " ")
 
 
+def test_granting_page_lists_every_clause_of_eligibility() -> None:
+    from windfall.core.decide.grant.eligibility import CLAUSES
+
+    text = (DOCS / "explanation" / "granting.md").read_text().split("## Clauses of eligibility")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (`[^|]*`) \|", text, re.MULTILINE)
+    assert sorted(name for row in rows for name in re.findall(r"`([\w-]+)`", row)) == sorted(c.name for c in CLAUSES)
+
+
 # --- the page of the architecture ---------------------------------------------------------------------------
 
 ARCHITECTURE = DOCS / "architecture.md"
