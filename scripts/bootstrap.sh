@@ -1,17 +1,18 @@
 # shellcheck shell=sh
 # Makes the private environment: an interpreter of Python 3.11 or newer, the packages of pyproject.toml, and a line that
-# says where src/ is.  To be read by another script, which then calls
+# names src/.  Another script reads this one, and then calls
 #
 #     prepare CHECKOUT [EXTRA]      sets `venv`; EXTRA is a group of [project.optional-dependencies]
 #
 # Rules
-#   * No root, nothing outside the checkout; where that cannot be written to, a directory in the user's cache.
-#   * The stamp is written last: without it, or where it does not fit, whatever is there counts as unfinished.
-#   * One at a time: a symbolic link is the lock, and says who holds it, so that one left by a process that was killed is
-#     recognised.
-#   * Quiet when it works.  When it does not, the last of what was tried is shown, and what to do.
+#   * The script needs no root, and writes only into the checkout; where the checkout is read-only, into a directory of
+#     the user's cache.
+#   * The script writes the stamp last: an environment without a stamp that fits counts as unfinished.
+#   * One process at a time: the lock is a symbolic link that names its owner, so that others recognise the lock of a
+#     process that was killed.
+#   * A set-up that works prints one line.  One that fails shows the last lines of its log, and what to do.
 #
-# Ways to get the packages in, in this order: see `fill`.
+# `ways` lists the ways to install the packages, in the order in which the script tries them.
 
 say() { printf 'windfall: %s\n' "$*" >&2; }
 
@@ -36,7 +37,7 @@ prepare() {
 
 # --- where ---------------------------------------------------------------------------------------------------
 
-# By trying: permission bits say nothing about a file system that is mounted read-only.
+# Tries it, because permission bits say nothing about a file system that is mounted read-only.
 writable() {
     probe=$1/.venv.probe.$$
     mkdir "$probe" 2>/dev/null && rmdir "$probe"
@@ -90,13 +91,13 @@ take_lock() {
     rm -rf "$venv".work.* "$venv".old.* # of one that was killed
 }
 
-# Is the process that made a lock gone?  Of one on another host nobody knows.
+# Is the process that made a lock gone?  A process on another host counts as alive.
 dead() {
     [ "${1%:*}" = "${me%:*}" ] && ! kill -0 "${1##*:}" 2>/dev/null && [ ! -d "/proc/${1##*:}" ]
 }
 
-# Several may find the same dead owner.  Only one at a time looks again and clears it away: the others might otherwise
-# remove the lock of the next.
+# Several processes may find the same dead owner.  Only one at a time looks again and removes the lock; otherwise another
+# could remove the lock of the next owner.
 clear_lock() {
     if ln -sn "$me" "$lock.clear" 2>/dev/null; then
         [ "$(readlink "$lock")" = "$1" ] && rm -f "$lock"
@@ -133,7 +134,7 @@ set_up() {
     return 1
 }
 
-# The one that is there: same checkout, same interpreter?  Then only what changed is installed.
+# Does an environment of this checkout and this interpreter exist?  Then pip installs only packages that changed.
 kept() {
     [ -x "$venv/bin/python" ] && [ -f "$venv/made-of" ] || return 1
     read -r of <"$venv/made-of"
@@ -147,8 +148,8 @@ finish() {
         printf '%s\n%s\n' "$here $python" "$way" >"$venv/made-of" && stamp
 }
 
-# The real path of the first interpreter that is new enough.  Real, so that an upgrade of what `python3` means leaves a
-# dangling link, which is noticed, and not an environment of the wrong version, which is not.
+# Prints the real path of the first interpreter that is new enough.  After an upgrade of `python3` a link to the real path
+# dangles, and `fits` notices it; a link to `python3` would silently be of the wrong version.
 find_python() {
     for name in ${WINDFALL_PYTHON:-python3 python3.13 python3.12 python3.11 python3.14}; do
         "$name" -I -c 'import os, sys; sys.version_info < (3, 11) and sys.exit(1); print(os.path.realpath(sys.executable))' \
@@ -172,8 +173,8 @@ print(*project["dependencies"], *extra, sep="\n")
 END
 }
 
-# There are wheels of HTCondor's library for fewer machines than of the others: where nothing works with it, it is left
-# out, and only bags with expressions are refused.
+# HTCondor's library has wheels for fewer machines than the other packages.  Where no way works with it, the script leaves
+# it out, and Windfall refuses only bags with expressions.
 fill() {
     : >"$log"
     ways && return 0
@@ -182,7 +183,7 @@ fill() {
     ways && say "without HTCondor's library, which could not be installed: policies cannot be expressions here"
 }
 
-# Each in turn, each from an empty directory.
+# Tries each way in turn, each from an empty directory.
 ways() {
     for way in by_venv by_pip_outside by_pip_target by_virtualenv by_uv by_debian_wheel; do
         clear_away || return 1
@@ -200,7 +201,7 @@ clear_away() {
 
 install_inside() { "$venv/bin/python" -m pip install -q -r "$work/requirements"; }
 
-# 1. The interpreter has all it takes.
+# 1. The interpreter has venv and pip.
 by_venv() { "$python" -m venv "$venv" && install_inside; }
 
 # 2. Debian without python3-venv: no ensurepip, but a pip that can work on another environment (22.3 or newer).
@@ -209,13 +210,13 @@ by_pip_outside() {
         "$python" -m pip --python "$venv/bin/python" install -q -r "$work/requirements"
 }
 
-# 3. An older pip, which can only be told where to put things.
+# 3. An older pip, which takes only a target folder.
 by_pip_target() {
     "$python" -m pip --version && bare_venv &&
         "$python" -m pip install -q --target "$(site_packages)" -r "$work/requirements"
 }
 
-# 4, 5. Other tools that somebody may have installed.
+# 4, 5. Other tools that the user may have installed.
 by_virtualenv() {
     command -v virtualenv && virtualenv -q -p "$python" "$venv" && install_inside
 }
@@ -224,8 +225,8 @@ by_uv() {
     command -v uv && bare_venv && uv pip install -q --python "$venv/bin/python" -r "$work/requirements"
 }
 
-# 6. Debian and Ubuntu without any pip: packages can be fetched and unpacked without root.  Where the lists of packages
-# are missing too, they are fetched into a directory of ours.
+# 6. Debian and Ubuntu without any pip: apt fetches and dpkg unpacks a package without root.  Where the lists of packages
+# are missing, too, apt fetches them into a folder of the set-up.
 by_debian_wheel() {
     command -v apt-get && command -v dpkg || return 1
     (
@@ -243,7 +244,7 @@ by_debian_wheel() {
     return 1
 }
 
-# An environment without pip; by hand where the interpreter came without the venv module.
+# Makes an environment without pip; by hand where the interpreter came without the venv module.
 bare_venv() {
     "$python" -m venv --without-pip "$venv" && return 0
     rm -rf "$venv"

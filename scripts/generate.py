@@ -1,5 +1,5 @@
-"""Pages that are made from the code: the life of tasks, attempts and pilots, the command line, the manual pages,
-the JSON schema of the bag file.
+"""Make pages from the code: the lifecycle, the command line, the scenario, the policies, the manual pages, and the
+JSON schema of the bag file.
 
     pages() → {path below the checkout: text}
 """
@@ -155,7 +155,7 @@ ROFF = """.\\" Made by scripts/docs from src/windfall/cli; changes here are lost
 
 
 def manual() -> dict[str, str]:
-    """windfall.1, and one page for each command."""
+    """Return windfall.1, and one page for each command, by file name."""
     found = {"windfall.1": _overview()}
     for name, text in COMMANDS.items():
         title, page = f"WINDFALL-{name.upper()}", f"windfall-{name}"
@@ -211,7 +211,7 @@ def _heading(action: argparse.Action) -> str:
 
 
 def _roff(text: str) -> str:
-    """Text as roff shows it: no line is taken for a request."""
+    """Return a text that roff shows as it is: roff takes no line of it for a request."""
     text = text.replace("\\", "\\e").replace("-", "\\-").replace("%%", "%")
     text = "".join(c if c.isascii() else f"\\[u{ord(c):04X}]" for c in text)
     return "\n".join("\\&" + line if line[:1] in (".", "'") else line for line in text.split("\n"))
