@@ -59,8 +59,8 @@ lost, but it gets no more grants.
 ## Intents
 {intents}
 Windfall submits no job without an intent on the disk; the intent's nonce is the job's name in the batch system, so that
-a restart finds the job again. Intended, queued, running and stopping ones count against a site's limits, and reserve the
-worst case of its budget until they end.
+a restart finds the job again. Intended, queued, running and stopping intents count against a site's limits, and reserve
+the worst case of its budget until they end.
 """
 
 MEANINGS = {
@@ -291,8 +291,8 @@ tasks, and tasks that a pilot holds already, go on. A key with nothing behind th
 `replicate=` means `none`.
 
 **When values change.** The server takes up what it has learnt of a host once a minute, the host's load and the bag's
-numbers whenever the host asks, and `Now` and other times once a second. Where {timed} bags or more use times, the server
-takes these up once in as many seconds as there are times {timed} such bags.
+numbers whenever the host asks, and `Now` and other times once a second. With {timed} bags that use times, or more, the
+server takes these up less often: once in as many seconds as there are times {timed} such bags.
 
 ## Functions
 | function | |
