@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib.util
 import os
 import re
@@ -128,19 +127,6 @@ def _anchors(page: Path) -> list[str]:
 
 
 SOURCES = ROOT / "src" / "windfall"
-PACKAGES = "|".join(sorted(path.name for path in SOURCES.iterdir() if (path / "__init__.py").exists()))
-
-
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_files_named_in_the_pages_exist(page: Path) -> None:
-    text = page.read_text()
-    near = ("agenda", "run", "build", "components", "dagman", "files", "graphs", "wfformat", "yvetteml")
-    for name in re.findall(rf"`((?:{PACKAGES})/(?:[\w/]+\.(?:py|lark|sh)|[\w/]*/))`", text):
-        assert (SOURCES / name).exists(), f"{name_of(page)} names {name}"
-    for name in re.findall(rf"`((?:{'|'.join(near)})/\w+\.py)`", text):  # on a page about one package
-        assert [*SOURCES.glob(f"*/{name}")], f"{name_of(page)} names {name}"
-    for name in re.findall(r"`((?:scripts|examples|tests|bench|docs|src)/[\w./-]+)[` ]", text):
-        assert (ROOT / name).exists(), f"{name_of(page)} names {name}"
 
 
 # --- the field's words ---------------------------------------------------------------------------------------
@@ -171,40 +157,6 @@ def test_granting_page_lists_every_clause_of_eligibility() -> None:
     text = (DOCS / "explanation" / "granting.md").read_text().split("## Clauses of eligibility")[1].split("\n## ")[0]
     rows = re.findall(r"^\| (`[^|]*`) \|", text, re.MULTILINE)
     assert sorted(name for row in rows for name in re.findall(r"`([\w-]+)`", row)) == sorted(c.name for c in CLAUSES)
-
-
-# --- the page of the architecture ---------------------------------------------------------------------------
-
-ARCHITECTURE = DOCS / "architecture.md"
-
-
-def section(title: str) -> str:
-    return re.split(r"^## ", ARCHITECTURE.read_text().split(f"\n## {title}\n")[1], flags=re.MULTILINE)[0]
-
-
-def path_of_one_task() -> list[tuple[str, list[str]]]:
-    """Return the files on the path, each with the functions that the page names."""
-    rows = re.findall(r"^\|[^|\n]*\| `([^`]*)` \|([^|\n]*)\|$", section("The path of one task"), re.MULTILINE)
-    return [(file, re.findall(r"`(\w+)\(\)`", functions)) for file, functions in rows]
-
-
-def test_architecture_lists_every_folder_of_the_source() -> None:
-    folders = {str(path.parent.relative_to(SOURCES)) + "/" for path in SOURCES.rglob("*.py")} - {"./"}
-    listed = re.findall(r"^\| `([\w/]+/)` \| [^|]+ \|", section("Folders"), re.MULTILINE)
-    assert sorted(listed) == sorted(folders)
-
-
-def test_path_of_one_task_takes_at_most_25_files() -> None:
-    files = {file for file, _ in path_of_one_task()}
-    assert 10 < len(files) <= 25
-    assert f"through {len(files)} files" in section("The path of one task")
-
-
-@pytest.mark.parametrize("file, functions", [pytest.param(*row, id=row[0]) for row in path_of_one_task()])
-def test_path_of_one_task_names_functions_that_exist(file: str, functions: list[str]) -> None:
-    tree = ast.parse((SOURCES / file).read_text())
-    defined = {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
-    assert functions and set(functions) <= defined
 
 
 def test_every_page_can_be_found() -> None:
