@@ -16,7 +16,7 @@ from windfall.core import step as engine
 from windfall.core.apply import attempts, bags as bag_facts
 from windfall.core.decide.exchange import exchange, leases, pilot_end, reconcile as census, reply, reports, verdicts
 from windfall.core.decide.grant import batches, eligibility, fail_over, grant as granting, wake
-from windfall.core.decide.provision import intents, reconcile, site_session
+from windfall.core.decide.provision import intents, reconcile, salvage, site_listing, site_session
 from windfall.core.decide.requests import append
 from windfall.core.messages import events as e
 from windfall.core.messages.lifecycle import LIVE, O_FAILED, O_RETURNED, O_SUCCEEDED, READY, STOPPING, SUCCEEDED
@@ -438,7 +438,7 @@ def _ends_with_its_pilot(patch: Patch, when: Callable[[str], bool]) -> None:
 
 @mutant("P6", crowded_plan("requeued"))
 def requeued_job_is_not_counted(patch: Patch) -> None:
-    original = site_session._adopt
+    original = site_listing._adopt
 
     def adopt(core: Any, site: Any, listed: Any, began: int) -> None:
         original(core, site, listed, began)
@@ -447,7 +447,7 @@ def requeued_job_is_not_counted(patch: Patch) -> None:
             site.session.unknown_jobs[intent.nonce, intent.batch_id] = False
             intents.end_intents(core, site, [intent], "requeued")
 
-    patch.setattr(site_session, "_adopt", adopt)
+    patch.setattr(site_listing, "_adopt", adopt)
 
 
 @mutant("P6", crowded_plan("cut off"))
@@ -515,7 +515,7 @@ def number_of_nodes_is_ignored(patch: Patch) -> None:
 
 @mutant("S5", left_plan)
 def results_of_a_vanished_pilot_are_not_salvaged(patch: Patch) -> None:
-    patch.setattr(site_session, "_salvage", lambda *_: False)
+    patch.setattr(site_listing, "start_salvage", lambda *_: False)
 
 
 @mutant("P7")
@@ -538,12 +538,12 @@ def new_tender_submits_again_without_a_listing(patch: Patch) -> None:
 
 @mutant("P6", crowded_plan("listing short"))
 def single_short_listing_ends_jobs(patch: Patch) -> None:
-    patch.setattr(site_session, "_lacks", lambda *_: True)
+    patch.setattr(site_listing, "_is_gone", lambda *_: True)
 
 
 @mutant("rule 7", short_plan)
 def single_short_listing_proves_that_a_job_was_not_submitted(patch: Patch) -> None:
-    patch.setattr(site_session, "_is_sure", lambda *_: True)
+    patch.setattr(site_listing, "_is_sure", lambda *_: True)
 
 
 @mutant("rule 6")
@@ -572,8 +572,8 @@ def snapshot_loses_the_mark_for_the_fail_over_site(patch: Patch) -> None:
 
 @mutant("P4")
 def site_that_refused_once_is_never_tried_again(patch: Patch) -> None:
-    for module in (intents, site_session):
-        patch.setattr(module, "hold_off", lambda turn, site: setattr(site.session, "retry_after", 1 << 60))
+    for module in (intents, salvage, site_listing, site_session):
+        patch.setattr(module, "back_off", lambda turn, site: setattr(site.session, "retry_after", 1 << 60))
 
 
 # --- recovery ----------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from windfall.core.decide.grant import batches, fail_over as failover, fair_shar
 from windfall.core.decide.grant.steal import recall_from_host, steal_for
 from windfall.core.decide.grant.wake import feed_hosts, feed_late, feed_parked
 from windfall.core.decide.hosts import quarantine as hosts
-from windfall.core.decide.provision import reconcile, site_session, site_watch
+from windfall.core.decide.provision import reconcile, salvage, site_orders, site_session, site_watch
 from windfall.core.decide.replicas import by_deadline, candidates
 from windfall.core.decide.requests import append, bags, owners, sites, submit, tokens
 from windfall.core.messages import effects as x, events as e, facts as f
@@ -150,16 +150,16 @@ def _provision(turn: Turn) -> None:
     if turn.grants.recheck_waiting:
         _feed(turn)
     if turn.state.provisioned_sites or turn.provision.to_answer:
-        reconcile.settle(turn)
-        site_session.settle(turn)
+        reconcile.provision_if_due(turn)
+        site_orders.answer_provisioners(turn)
 
 
 _TIMERS: dict[str, Callable[[Turn, Any], None]] = {
     "lease": leases.lease_due, "park": reply.request_due, "forget": pilot_end.forget_due,
-    "tend": site_session.tend_due, "wall": site_session.wall_due, "provision": reconcile.provision_due,
+    "tend": site_orders.orders_due, "wall": site_session.wall_due, "provision": reconcile.provision_due,
     "batch": batches.patience_over,
     "look": nearest_data.look_due, "watch": site_watch.watch_due,
-    "host": hosts.host_due, "salvage": site_session.salvage_due,
+    "host": hosts.host_due, "salvage": salvage.salvage_due,
     "month": owners.month_begins, "late": candidates.late_due, "over": failover.look_due, "moved": failover.moved_due,
     "expiry": by_deadline.expiry_due, "age": fair_share.age_due,
 }
@@ -190,7 +190,7 @@ _HANDLERS: dict[type, Callable[[Turn, Any], None]] = {
     e.Gone: pilot_end.gone,
     e.Drain: pilot_end.drain,
     e.DropRequest: reply.drop_connection,
-    e.SiteReport: site_session.tend,
+    e.SiteReport: site_session.site_report,
     e.KnowLink: lost_copies.know_link,
     e.LosePlace: lost_copies.lose_place,
 }

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from windfall.core.decide.exchange.pilot_end import end_pilot
 from windfall.core.decide.exchange.verdicts import lose, record_ends
 from windfall.core.decide.grant import nearest_data
-from windfall.core.decide.provision.site_session import salvaging
+from windfall.core.decide.provision.salvage import salvaging_until
 from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import GONE, GRANTED, STARTED
 from windfall.core.state.world import PilotState
@@ -35,7 +35,7 @@ def lease_due(turn: Turn, number: int) -> None:
     if pilot is None or pilot.state == GONE:
         return
     patience = turn.config.lease + turn.config.margin
-    if (until := salvaging(turn, pilot)) > turn.now:
+    if (until := salvaging_until(turn, pilot)) > turn.now:
         turn.timers.add(until + 1, "lease", number)  # its results may be found yet
         return
     if turn.now < pilot.heard + patience:

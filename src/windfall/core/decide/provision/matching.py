@@ -18,42 +18,44 @@ import numpy as np
 from numpy.typing import NDArray
 
 Key = tuple[int, int]  # site, class
-ALMOST = 1e-6  # a slot that is there but for the arithmetic
-FIRST = 1e-3  # a slot at the first site is worth so much more than one at the last
+ROUNDING = 1e-6  # added before rounding down: floating-point arithmetic may fall just short of a slot
+FIRST_SITE = 1e-3  # a slot at the first site is worth so much more than one at the last
 PARTS = 720_720  # pilots are counted in such parts: 2, 3, … 16 slots divide it
 
 
 def parts(slots: int, of_one: int) -> int:
-    """Of pilots that have so many slots each: no less than what has so many slots, exact where slots divide it."""
+    """Return the parts of pilots, with `of_one` slots each, that have so many slots: rounded up where need be."""
     return -(-slots * PARTS // of_one)
 
 
 def spread(left: list[int], rooms: list[int], slots: dict[Key, int]) -> dict[Key, int]:
-    """`left`: slots wanted per class; `rooms`: pilots per site; `slots`: of a pilot at (site, class), where it fits."""
+    """Return the slots of each class at each site.
+
+    `left` holds the slots wanted per class, `rooms` the pilots per site, `slots` those of a pilot at (site, class)."""
     keys = [key for key in slots if left[key[1]] > 0 and rooms[key[0]] > 0]
     if not keys:
         return {}
     if _enough(left, rooms, slots, keys):
         return _fill(left, rooms, slots, keys, {})
     x = _solve(left, rooms, slots, keys)
-    found = {key: int(value + ALMOST) for key, value in zip(keys, x.tolist(), strict=True)}
-    return _fill(left, rooms, slots, keys, found)
+    solved = {key: int(value + ROUNDING) for key, value in zip(keys, x.tolist(), strict=True)}
+    return _fill(left, rooms, slots, keys, solved)
 
 
 def _enough(left: list[int], rooms: list[int], slots: dict[Key, int], keys: list[Key]) -> bool:
-    """Each site alone has room for all that could go there: nothing to decide."""
+    """Has each site alone room for all that could go there, so that there is nothing to decide?"""
     asked = [0] * len(rooms)
     for key in keys:
         asked[key[0]] += parts(left[key[1]], slots[key])
     return all(wanted <= PARTS * room for wanted, room in zip(asked, rooms, strict=True))
 
 
-def _fill(left: list[int], rooms: list[int], slots: dict[Key, int], keys: list[Key], found: dict[Key, int]
+def _fill(left: list[int], rooms: list[int], slots: dict[Key, int], keys: list[Key], solved: dict[Key, int]
           ) -> dict[Key, int]:
-    """What is found, and more of it in the order of the keys while there is want and room."""
+    """Return the solution, and more slots in the order of the keys while some are wanted and there is room."""
     want, free = list(left), [PARTS * room for room in rooms]
     filled: dict[Key, int] = {}
-    for most in (found, dict.fromkeys(keys, 1 << 60)):
+    for most in (solved, dict.fromkeys(keys, 1 << 60)):
         for key, n in most.items():
             site, cls = key
             if n and want[cls] and free[site]:
@@ -72,13 +74,13 @@ def _solve(left: list[int], rooms: list[int], slots: dict[Key, int], keys: list[
     for option, value in (("output_flag", False), ("threads", 1), ("presolve", "off"), ("simplex_strategy", 1)):
         solver.setOptionValue(option, value)
     table = np.array(keys)
-    rows = np.empty(2 * n, dtype=np.int32)  # of each column: its class, its site
+    rows = np.empty(2 * n, dtype=np.int32)  # for each column: its class, its site
     rows[0::2], rows[1::2] = table[:, 1], classes + table[:, 0]
     values = np.ones(2 * n)
     values[1::2] = 1 / np.array([slots[key] for key in keys], dtype=float)
     model: Any = highspy.HighsLp()
     model.num_col_, model.num_row_ = n, classes + len(rooms)
-    model.col_cost_ = -1 + FIRST * table[:, 0] / len(rooms)
+    model.col_cost_ = -1 + FIRST_SITE * table[:, 0] / len(rooms)
     model.col_lower_, model.col_upper_ = np.zeros(n), np.full(n, highspy.kHighsInf)
     model.row_lower_ = np.full(model.num_row_, -highspy.kHighsInf)
     model.row_upper_ = np.array([*left, *rooms], dtype=float)

@@ -1,4 +1,4 @@
-"""What provisioning keeps from one step to the next; volatile."""
+"""Provisioning's memory from one step to the next; volatile."""
 
 from __future__ import annotations
 

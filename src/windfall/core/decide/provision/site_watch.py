@@ -1,14 +1,14 @@
-"""The watchdog over sites: who has stopped answering, what to do when nothing runs anywhere, and what is remembered.
+"""The watchdog over sites: which have stopped answering, what to do when no pilot is active, and a site's history.
 
 Rules
-  * A site that says nothing, or whose batch system lists nothing although it was asked, is *suspect*, not failed: what
-    was sent there stays counted, its pilots live on by their own leases, nothing more is sent there before a listing
-    begun since then; others take what it would have been sent.
+  * A site without a word from its provisioner, or whose batch system lists nothing although it was asked, is *suspect*,
+    not failed: its pilots stay counted and live on by their own leases.  Before a listing begun since then, no more
+    pilots are sent there; other sites get those it would have had.
   * Blackout (S6): work is wanted, and no pilot has been active anywhere for long.  Then every site that answers is
-    tried again, whatever it refused before, with one pilot each until one of them has been given something to do.
-  * Whatever is decided about a site is a fact, and the last hundred are kept with it.
+    tried again, whatever it refused before, with one pilot each until one of them has been granted a task.
+  * Each decision about a site is a fact, and the last hundred are kept with it.
 
-It looks a few times in the time that makes a suspect, and only while there is something to look after.
+The watchdog checks a few times in the time that makes a suspect, and only while work is wanted or pilots are out.
 """
 
 from __future__ import annotations
@@ -19,39 +19,40 @@ from windfall.core.messages.lifecycle import LEAVING, LIVE, RUNNING
 from windfall.core.state.world import SiteState, State
 from windfall.core.turn import Turn
 
-LOOKS = 3  # in the time after which a site is suspect
-KEPT = 100  # lines of a site's history
+CHECKS_PER_PERIOD = 3  # in the time after which a site is suspect
+MAX_HISTORY = 100  # lines of a site's history
 
 
-def arm(turn: Turn) -> None:
-    """Something is wanted of sites: look after them."""
+def watch_sites(turn: Turn) -> None:
+    """Begin to watch the sites, if they are not watched already."""
     if not turn.provision.watching:
         turn.provision.last_active = turn.now
-        _look_later(turn)
+        _check_later(turn)
 
 
-def _look_later(turn: Turn) -> None:
+def _check_later(turn: Turn) -> None:
     turn.provision.watching = True
-    turn.timers.add(turn.now + turn.config.suspect // LOOKS, "watch", 0)
+    turn.timers.add(turn.now + turn.config.suspect // CHECKS_PER_PERIOD, "watch", 0)
 
 
 def watch_due(turn: Turn, _: int) -> None:
+    """Find suspect sites, end a blackout, and set the next timer while there is something to watch."""
     turn.provision.watching = False
     state = turn.state
     for name in state.provisioned_sites:
-        _look(turn, state.sites[name])
-    wanted = _wanted(turn)
+        _check(turn, state.sites[name])
+    wanted = _work_wanted(turn)
     if not wanted or any(p.state == LIVE and not p.lease_expired for p in state.pilots.values()):
         turn.provision.last_active = turn.now
     elif turn.now >= turn.provision.last_active + turn.config.blackout:
-        _light(turn)
+        _retry_all_sites(turn)
         turn.provision.last_active = turn.now
     if wanted or any(state.sites[name].open for name in state.provisioned_sites):
-        _look_later(turn)
+        _check_later(turn)
 
 
-def _wanted(turn: Turn) -> bool:
-    """Is there anything that a site's pilots could do?"""
+def _work_wanted(turn: Turn) -> bool:
+    """Is there a ready task that pilots of a site could run?"""
     view = View(turn.state, turn.now, turn.config.margin)
     ready = [turn.state.classes[number] for _, number in turn.state.ready]
     return any(view.fit(site, cls) is not None for cls in ready for site in view.sites)
@@ -60,7 +61,8 @@ def _wanted(turn: Turn) -> bool:
 # --- suspects -----------------------------------------------------------------------------------------------------
 
 
-def _look(turn: Turn, site: SiteState) -> None:
+def _check(turn: Turn, site: SiteState) -> None:
+    """Call a site suspect that has been quiet for too long, if it has pilots or should have some."""
     since = _quiet_since(turn, site)
     wanted = site.open or (turn.state.ready and not site.drained)
     if site.suspect_since or turn.now < since + turn.config.suspect or not wanted:
@@ -68,54 +70,58 @@ def _look(turn: Turn, site: SiteState) -> None:
     t = site.session
     who = "its batch system lists nothing" if since == t.listing_asked_at else "nobody there says anything"
     runs = len(site.intents[RUNNING]) + len(site.intents[LEAVING])
-    says = f"{who} since {(turn.now - since) // 1000} s; {runs} pilots may still run there"
-    turn.emit(f.SiteJudged(turn.now, site.name, since, says))
-    turn.provision.changed = True  # others take what it would have been sent
+    text = f"{who} since {(turn.now - since) // 1000} s; {runs} pilots may still run there"
+    turn.emit(f.SiteJudged(turn.now, site.name, since, text))
+    turn.provision.changed = True  # other sites get the pilots it would have had
 
 
 def _quiet_since(turn: Turn, site: SiteState) -> int:
-    """Since when there has been no word of its tender, or no listing of its batch system."""
+    """Return since when its provisioner has sent no word, or its batch system no listing."""
     t = site.session
     return t.listing_asked_at if t.listing_wanted and t.listing_asked_at else max(t.heard, site.added, turn.resumed)
 
 
-def listed(turn: Turn, site: SiteState, began: int) -> None:
-    """A listing has come: it answers again, if that began after it had stopped."""
+def note_listing(turn: Turn, site: SiteState, began: int) -> None:
+    """Clear a suspect site, if its listing began after it had stopped answering."""
     if site.suspect_since and began >= site.suspect_since:
-        says = f"it answers again, after {(turn.now - site.suspect_since) // 1000} s"
-        turn.emit(f.SiteJudged(turn.now, site.name, 0, says))
+        text = f"it answers again, after {(turn.now - site.suspect_since) // 1000} s"
+        turn.emit(f.SiteJudged(turn.now, site.name, 0, text))
         turn.provision.changed = True
 
 
 # --- blackout -----------------------------------------------------------------------------------------------------
 
 
-def _light(turn: Turn) -> None:
-    says = f"no pilot was active anywhere for {(turn.now - turn.provision.last_active) // 1000} s: it is tried again"
+def _retry_all_sites(turn: Turn) -> None:
+    """Let every site that answers be tried again, with one pilot each."""
+    text = f"no pilot was active anywhere for {(turn.now - turn.provision.last_active) // 1000} s: it is tried again"
     for name in turn.state.provisioned_sites:
         site = turn.state.sites[name]
         if site.suspect_since or site.drained or not site.provisioner or not site.limits.shapes:
             continue
-        site.session.retry_after, site.session.probing = 0, True  # should that fail it is left alone for longer still
-        turn.emit(f.SiteNoted(turn.now, name, "blackout", says))
+        site.session.retry_after, site.session.probing = 0, True  # a failure doubles the back-off
+        turn.emit(f.SiteNoted(turn.now, name, "blackout", text))
     turn.provision.changed = True
 
 
-# --- what is remembered -------------------------------------------------------------------------------------------
+# --- history ------------------------------------------------------------------------------------------------------
 
 
 def site_judged(state: State, fact: f.SiteJudged) -> None:
+    """Fold that a site is suspect, or answers again."""
     site = state.sites[fact.site]
     site.suspect_since = fact.suspect
-    state.version += 1  # what was to go there may go elsewhere
+    state.version += 1  # tasks bound to this site may go elsewhere
     state.sites_with_orders[site.name] = None
     note(site, fact.at, "suspect" if fact.suspect else "answers", fact.says)
 
 
 def site_noted(state: State, fact: f.SiteNoted) -> None:
+    """Fold a decision that is kept in a site's history only."""
     note(state.sites[fact.site], fact.at, fact.kind, fact.says)
 
 
 def note(site: SiteState, at: int, kind: str, says: str) -> None:
+    """Add a line to a site's history, and drop the oldest beyond a hundred."""
     site.history.append((at, kind, says))
-    del site.history[:-KEPT]
+    del site.history[:-MAX_HISTORY]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from windfall.core.decide.grant import batches, fair_share
 from windfall.core.decide.grant.nearest_data import wrong_parameter
 from windfall.core.decide.grant.order import wrong_policy
-from windfall.core.decide.provision.demand import PROVISIONS
 from windfall.core.decide.replicas.candidates import PRESETS
 from windfall.core.decide.requests.request import check_size, earlier_answer, refusing
 from windfall.core.messages import events as e, facts as f
@@ -15,6 +14,7 @@ from windfall.core.state.classes import submission_key
 from windfall.core.state.world import State
 from windfall.core.turn import Turn
 from windfall.errors import BadInput
+from windfall.model.checks.bag import PROVISION
 from windfall.model.suggest import nearest
 
 
@@ -42,7 +42,7 @@ def submit(turn: Turn, event: e.Submit) -> None:
 
 
 def _check_presets(turn: Turn, event: e.Submit) -> None:
-    for what, name, known in (("provisioning", event.provision, PROVISIONS), ("replicating", event.replicate, PRESETS)):
+    for what, name, known in (("provisioning", event.provision, PROVISION), ("replicating", event.replicate, PRESETS)):
         if name not in known:
             raise BadInput(f"there is no way of {what} called {name!r}", f"there are {', '.join(known)}")
 
