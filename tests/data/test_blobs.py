@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from windfall.data.blobs import Blobs, escape, unescape
+from windfall.data.blobs import Blobs, Span, escape, unescape
 from windfall.errors import BadInput, Conflict, DiskFull, NotFound, TooLarge
 
 BODY = os.urandom(3_000_000)
@@ -32,8 +32,8 @@ def files(root: Path) -> list[Path]:
     return sorted(path for path in root.rglob("*") if path.is_file())
 
 
-def test_in_one_piece(blobs: Blobs, tmp_path: Path) -> None:
-    assert blobs.append("ann", SHA, 0, len(BODY), pieces(BODY))
+def test_blob_sent_in_one_piece_is_stored_privately(blobs: Blobs, tmp_path: Path) -> None:
+    assert blobs.append("ann", SHA, Span(0, len(BODY)), pieces(BODY))
     assert blobs.size("ann", SHA) == len(BODY)
     with blobs.open("ann", SHA) as file:
         file.seek(1_000_000)
@@ -44,14 +44,14 @@ def test_in_one_piece(blobs: Blobs, tmp_path: Path) -> None:
     assert all(d.stat().st_mode & 0o777 == 0o700 for d in (tmp_path / "data").rglob("*") if d.is_dir())
 
 
-def test_empty(blobs: Blobs) -> None:
+def test_empty_blob_is_stored(blobs: Blobs) -> None:
     sha = hashlib.sha256(b"").hexdigest()
-    assert blobs.append("ann", sha, 0, 0, [])
+    assert blobs.append("ann", sha, Span(0, 0), [])
     assert blobs.size("ann", sha) == 0
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_resumed_after_it_broke_off(tmp_path: Path, restart: bool) -> None:
+def test_upload_resumes_after_it_broke_off(tmp_path: Path, restart: bool) -> None:
     blobs = Blobs(tmp_path)
 
     def broken() -> Iterator[bytes]:
@@ -59,61 +59,61 @@ def test_resumed_after_it_broke_off(tmp_path: Path, restart: bool) -> None:
         raise ConnectionResetError
 
     with pytest.raises(ConnectionResetError):
-        blobs.append("ann", SHA, 0, len(BODY), broken())
+        blobs.append("ann", SHA, Span(0, len(BODY)), broken())
     with pytest.raises(NotFound):
         blobs.size("ann", SHA)
     if restart:
         blobs = Blobs(tmp_path)
     assert blobs.received("ann", SHA) == 100_000
     with pytest.raises(Conflict, match="100000"):
-        blobs.append("ann", SHA, 0, len(BODY), pieces(BODY))
-    assert not blobs.append("ann", SHA, 100_000, len(BODY), [BODY[100_000:2_000_000]])
-    assert blobs.append("ann", SHA, 2_000_000, len(BODY), [BODY[2_000_000:]])
+        blobs.append("ann", SHA, Span(0, len(BODY)), pieces(BODY))
+    assert not blobs.append("ann", SHA, Span(100_000, len(BODY)), [BODY[100_000:2_000_000]])
+    assert blobs.append("ann", SHA, Span(2_000_000, len(BODY)), [BODY[2_000_000:]])
     assert blobs.received("ann", SHA) == 0
     with blobs.open("ann", SHA) as file:
         assert file.read() == BODY
 
 
-def test_a_second_upload_of_the_same_reads_nothing(blobs: Blobs) -> None:
+def test_second_upload_of_the_same_blob_reads_no_bytes(blobs: Blobs) -> None:
     blobs.put("ann", BODY)
 
     def unread() -> Iterator[bytes]:
         raise AssertionError("read")
         yield b""
 
-    assert blobs.append("ann", SHA, 0, len(BODY), unread())
+    assert blobs.append("ann", SHA, Span(0, len(BODY)), unread())
 
 
-def test_the_wrong_bytes_are_dropped(blobs: Blobs, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="is not"):
-        blobs.append("ann", SHA, 0, 5, [b"wrong"])
+def test_upload_with_wrong_bytes_is_dropped(blobs: Blobs, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="do not have"):
+        blobs.append("ann", SHA, Span(0, 5), [b"wrong"])
     with pytest.raises(BadInput, match="more than"):
-        blobs.append("ann", SHA, 0, 5, [b"wrong", b"er"])
+        blobs.append("ann", SHA, Span(0, 5), [b"wrong", b"er"])
     assert files(tmp_path) == [] and blobs.received("ann", SHA) == 0
 
 
-def test_bounds(tmp_path: Path) -> None:
+def test_upload_outside_its_bounds_is_refused(tmp_path: Path) -> None:
     blobs = Blobs(tmp_path, limit=10)
     with pytest.raises(TooLarge):
-        blobs.append("ann", SHA, 0, 11, [])
+        blobs.append("ann", SHA, Span(0, 11), [])
     with pytest.raises(BadInput):
-        blobs.append("ann", SHA, -1, 5, [])
+        blobs.append("ann", SHA, Span(-1, 5), [])
     with pytest.raises(BadInput):
-        blobs.append("ann", SHA, 6, 5, [])
+        blobs.append("ann", SHA, Span(6, 5), [])
 
 
 @pytest.mark.parametrize("sha", ["", "ab", "../" + "a" * 61, "A" * 64, "a" * 63 + "/", "a" * 64 + "\n", "a" * 65])
-def test_names_are_hashes(blobs: Blobs, sha: str) -> None:
+def test_name_that_is_not_a_hash_is_refused(blobs: Blobs, sha: str) -> None:
     for call in (
         lambda: blobs.size("ann", sha),
         lambda: blobs.received("ann", sha),
-        lambda: blobs.append("ann", sha, 0, 0, []),
+        lambda: blobs.append("ann", sha, Span(0, 0), []),
     ):
         with pytest.raises(BadInput):
             call()
 
 
-def test_owners_do_not_see_each_other(blobs: Blobs, tmp_path: Path) -> None:
+def test_owners_do_not_see_the_blobs_of_each_other(blobs: Blobs, tmp_path: Path) -> None:
     blobs.put("ann", BODY)
     with pytest.raises(NotFound):
         blobs.size("bob", SHA)
@@ -124,13 +124,13 @@ def test_owners_do_not_see_each_other(blobs: Blobs, tmp_path: Path) -> None:
 
 
 @given(st.text(min_size=1, max_size=16))
-def test_owners_are_escaped_reversibly(owner: str) -> None:
+def test_owner_names_are_escaped_reversibly(owner: str) -> None:
     name = escape(owner)
     assert unescape(name) == owner
     assert "/" not in name and "." not in name and name == name.lower() and name.isascii()
 
 
-def test_a_link_in_place_of_a_blob_is_not_followed(blobs: Blobs, tmp_path: Path) -> None:
+def test_symbolic_link_in_place_of_a_blob_is_not_followed(blobs: Blobs, tmp_path: Path) -> None:
     blobs.put("ann", BODY)
     (path,) = files(tmp_path)
     path.unlink()
@@ -139,7 +139,7 @@ def test_a_link_in_place_of_a_blob_is_not_followed(blobs: Blobs, tmp_path: Path)
         blobs.open("ann", SHA)
 
 
-def test_two_requests_for_one_blob(blobs: Blobs) -> None:
+def test_second_request_for_a_blob_under_way_is_a_conflict(blobs: Blobs) -> None:
     inside, go = threading.Event(), threading.Event()
 
     def slow() -> Iterator[bytes]:
@@ -147,18 +147,18 @@ def test_two_requests_for_one_blob(blobs: Blobs) -> None:
         go.wait()
         yield BODY
 
-    thread = threading.Thread(target=blobs.append, args=("ann", SHA, 0, len(BODY), slow()))
+    thread = threading.Thread(target=blobs.append, args=("ann", SHA, Span(0, len(BODY)), slow()))
     thread.start()
     inside.wait()
     with pytest.raises(Conflict, match="another request"):
-        blobs.append("ann", SHA, 0, len(BODY), [BODY])
-    assert blobs.append("bob", SHA, 0, len(BODY), [BODY])
+        blobs.append("ann", SHA, Span(0, len(BODY)), [BODY])
+    assert blobs.append("bob", SHA, Span(0, len(BODY)), [BODY])
     go.set()
     thread.join()
     assert blobs.size("ann", SHA) == len(BODY)
 
 
-def test_what_nobody_wants_goes_when_it_is_old(blobs: Blobs, tmp_path: Path) -> None:
+def test_unreferenced_blob_is_deleted_when_it_is_old(blobs: Blobs, tmp_path: Path) -> None:
     kept, other = blobs.put("ann", b"kept"), blobs.put("Bob é", b"other")
     assert blobs.delete_unreferenced(lambda owner, sha: False) == 0  # too young
     for path in files(tmp_path):
@@ -170,15 +170,15 @@ def test_what_nobody_wants_goes_when_it_is_old(blobs: Blobs, tmp_path: Path) -> 
     assert blobs.delete_unreferenced(lambda owner, sha: False) == 0  # asking renewed it
 
 
-def test_unfinished_uploads_go_when_they_are_old(blobs: Blobs, tmp_path: Path) -> None:
-    blobs.append("ann", SHA, 0, 10, [b"123"])
+def test_unfinished_upload_is_deleted_when_it_is_old(blobs: Blobs, tmp_path: Path) -> None:
+    blobs.append("ann", SHA, Span(0, 10), [b"123"])
     assert blobs.delete_stale_uploads() == 0
     os.utime(files(tmp_path)[0], (0, 0))
     assert blobs.delete_stale_uploads() == 3
     assert blobs.received("ann", SHA) == 0
 
 
-def test_flushed_before_it_is_named(blobs: Blobs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blob_is_flushed_before_it_gets_its_name(blobs: Blobs, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     real = {"fsync": os.fsync, "rename": os.rename}
     monkeypatch.setattr(os, "fsync", lambda fd: (calls.append("fsync"), real["fsync"](fd)))
@@ -194,7 +194,7 @@ def test_flushed_before_it_is_named(blobs: Blobs, monkeypatch: pytest.MonkeyPatc
     assert calls == ["fsync", "rename", "fsync"]
 
 
-def test_a_full_disk_gives_back_what_the_upload_took(tmp_path: Path) -> None:
+def test_upload_that_fills_the_disk_frees_its_bytes(tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root, to mount a small tmpfs")
     disk = tmp_path / "disk"
@@ -204,14 +204,14 @@ def test_a_full_disk_gives_back_what_the_upload_took(tmp_path: Path) -> None:
     try:
         blobs = Blobs(disk)
         with pytest.raises(DiskFull) as caught:
-            blobs.append("ann", SHA, 0, len(BODY), pieces(BODY))
+            blobs.append("ann", SHA, Span(0, len(BODY)), pieces(BODY))
         assert caught.value.retry and files(disk) == []
         blobs.put("ann", b"small")
     finally:
         subprocess.run(["umount", "-l", disk], check=True)
 
 
-def test_what_comes_and_goes_while_an_owner_is_counted(blobs: Blobs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_count_of_an_owner_includes_changes_made_meanwhile(blobs: Blobs, monkeypatch: pytest.MonkeyPatch) -> None:
     first = {blobs.put("ann", bytes([n]) * 100) for n in range(5)}
     blobs.put("bob", b"b" * 7)
     lstat, done = Path.lstat, []

@@ -24,7 +24,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_a_file(folder):
+def test_apst_file_becomes_one_task_per_line(folder):
     (folder / "blast.apst").write_text(TASKS)
     parsed = apst.load(folder / "blast.apst", task={"memory": "2GB", "retries": 1})
     validate(parsed.bag)
@@ -48,7 +48,7 @@ def test_a_file(folder):
     [
         ("p ; in: nothing.dat", "'nothing.dat' cannot be read"),
         ("p ; in: seq1.fa -> ../x", "working directory"),
-        ("p ; in: -> x", "not an input"),
+        ("p ; in: -> x", "not an input file"),
         ("p ; in: a,,b", "entries"),
         ("p ; in:", "entries"),
         ("p ; out: /etc/x", "working directory"),
@@ -57,17 +57,17 @@ def test_a_file(folder):
         ("p ; cost: 1, 2", "one number"),
         ("p ; cost: nan", "one number"),
         ("p ; cost: 1 ; cost: 2", "twice"),
-        ("p ; inn: a", "'; inn:' is no part"),
+        ("p ; inn: a", "no part '; inn:'"),
         ("p\0", "NUL"),
         (" ; in: seq1.fa", "no command"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_line(folder, line, says):
+def test_invalid_line_is_refused_with_its_number(folder, line, says):
     with pytest.raises(BadInput, match=says) as caught:
         apst.parse(f"# comment\n{line}\n", "t.apst", folder, "t", {})
     assert caught.value.where == "t.apst:2"
 
 
-def test_nothing_in_it(folder):
+def test_file_without_tasks_is_refused(folder):
     with pytest.raises(BadInput, match="no tasks"):
         apst.parse("# nothing\n\n", "t.apst", folder, "t", {})

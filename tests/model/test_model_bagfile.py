@@ -59,14 +59,14 @@ exit = 1
 """
 
 
-def test_batches():
+def test_batch_policies_are_read_from_the_bag_file():
     policy = reader.parse(FULL.replace('"external"', '"none"').replace("select =", "batch = 16\nselect =")).bag.policy
     assert (policy.batch, policy.batch_timeout) == (16, 30_000)
     text = '[bag]\nname = "b"\ncommand = "true"\n[policy]\nbatch = 4\nbatch-timeout = "2min"'
     assert reader.parse(text).bag.policy.batch_timeout == 120_000
 
 
-def test_every_word_of_the_language():
+def test_every_key_of_the_bag_file_is_read():
     bag = reader.parse(FULL).bag
     main, merge = bag.targets
     assert (bag.name, bag.effects, bag.policy.select) == ("ldla", "external", "sjf")
@@ -96,7 +96,7 @@ def test_every_word_of_the_language():
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
-def test_the_examples_are_good(path):
+def test_example_bag_files_are_valid(path):
     validate(reader.load(path).bag)
 
 
@@ -114,7 +114,7 @@ WRONG = [
     ('"{out}"]', '"/tmp/{out}"]', "working directory", "below"),
     ('"{out}"]', '"../{out}"]', "working directory", ""),
     ('"{out}"]', '"{out} @stay"]', "left in place", ""),
-    ("retries = 5", "retries = 5000", "between", ""),
+    ("retries = 5", "retries = 5000", "retries must be 0 to 1000", ""),
     ("retries = 5", 'inputs = ["nothing.dat"]', "cannot be read", "beside the bag file"),
     ("retries = 5", 'inputs = ["."]', "directory", ""),
     ("retries = 5", 'inputs = ["site:x/y"]', "absolute path", "site:/"),
@@ -125,25 +125,25 @@ WRONG = [
     ('"converged"', '"conv(erged"', "regular expression", ""),
     ('select = "sjf"', 'select = "adaptive"', "does not exist", "fcfs, sjf"),
     ('select = "sjf"', 'attempt-deadline = "2 fortnights"', "not a duration", "1h30m"),
-    ('select = "sjf"', 'budget = "100 hours"', "not a time of cores", "100 core-hours"),
-    ('select = "sjf"', "budget = 100", "not a time of cores", "100 core-hours"),
-    ('select = "sjf"', "replicas-per-task = 0", "replicas-per-task: '0' is not what can stand there", "from 1 to 32"),
+    ('select = "sjf"', 'budget = "100 hours"', "not a core time", "100 core-hours"),
+    ('select = "sjf"', "budget = 100", "not a core time", "100 core-hours"),
+    ('select = "sjf"', "replicas-per-task = 0", "replicas-per-task: '0' is not a valid value", "from 1 to 32"),
     ('select = "sjf"', "replicas-per-task = true", "replicas-per-task: True is not", "from 1 to 32"),
     ('select = "sjf"', "replicas-per-task = 2.5", "replicas-per-task: 2.5 is not", "from 1 to 32"),
-    ('select = "sjf"', "replicas-share = 15", "replicas-share: '15' is not what can stand there", "as in 15%"),
+    ('select = "sjf"', "replicas-share = 15", "replicas-share: '15' is not a valid value", "as in 15%"),
     ('select = "sjf"', 'replicas-share = "1001%"', "replicas-share: '1001%' is not", "up to 1000%"),
-    ('select = "sjf"', 'replicas-cost = "3 hours"', "replicas-cost: '3 hours' is not a time of cores", "core-hours"),
+    ('select = "sjf"', 'replicas-cost = "3 hours"', "replicas-cost: '3 hours' is not a core time", "core-hours"),
     ('select = "sjf"', "fail-over = true", "must be a text", ""),
     ('select = "sjf"', 'fail-over = " "', "printable characters", ""),
     ('select = "sjf"', 'failover = "safe"', "failover", "fail-over"),
     ("select =", "deadline =", "does not exist yet", "select"),
     ("retries = 5", 'checkpoint = ["/s"]', "working directory", ""),
     ("retries = 5", 'modules = ["a b"]', "name of a module", "gcc"),
-    ("retries = 5", 'container = "a b"', "cannot be an image", "docker://"),
+    ("retries = 5", 'container = "a b"', "is not the name of an image", "docker://"),
     ("retries = 5", 'scratch = "always"', "does not exist", "failed"),
     ("retries = 5", 'python = "nowhere"', "does not exist", "beside the bag file"),
     ("retries = 5", "whole-node = 1", "true or false", ""),
-    ("exit = [0, 3]", 'schema = "nowhere.json"', "cannot be read", "beside the bag file"),
+    ("exit = [0, 3]", 'schema = "nowhere.json"', "cannot be read", "relative to the bag file"),
     ("exit = [0, 3]", 'command = "validate {uot}"', "{uot}", "{out}"),
     ('"1..200"', '"1...200"', "'1...200' is not a range: write 1..200", ""),
     ('"external"', '"maybe"', "effects", "external"),
@@ -167,29 +167,29 @@ WRONG = [
     ('after = ["main"]', 'after = ["mian"]', "does not exist", "'main'"),
     ('after = ["main"]', 'after = ["merge"]', "circle", ""),
     ("[policy]", "[polcy]", "no key 'polcy'", "'policy'"),
-    ('select = "sjf"', "batch = 16", "handed out one by one", "leave batch out"),
+    ('select = "sjf"', "batch = 16", "granted one by one", "leave batch out"),
     ('select = "sjf"', 'replicate = "tail-fast"', "never run twice at a time", "leave replicate out"),
     ('select = "sjf"', 'attempt-deadline = "1h"', "never run twice at a time", "leave attempt-deadline out"),
     ('select = "sjf"', "batch = 0", "1 or more", ""),
     ('select = "sjf"', "batch = 1001", "at most 1,000", ""),
-    ('select = "sjf"', 'batch-timeout = "5s"', "no batches that could wait", "give batch"),
+    ('select = "sjf"', 'batch-timeout = "5s"', "has no effect without batch", "set batch"),
     ('select = "sjf"', 'batch-timeout = "5"', "batch-timeout", ""),
     ('select = "sjf"', "pipeline = true", "pipeline", "one target's tasks"),
     ("[policy]", "[captures]", "no key 'captures'", "'capture'"),
-    ("[targets.merge.check]", "[targets.merge.task]", "not needed", "directly"),
+    ("[targets.merge.check]", "[targets.merge.task]", "has no table 'task'", "directly"),
     ('name = "ldla"', 'name = "ldla', "not TOML", ""),
     ('name = "ldla"', "name = 7", "a text", ""),
-    ("{k}", "{main.output}", "only its output files", "{main.outputs}"),
+    ("{k}", "{main.output}", "only the output files of another target", "{main.outputs}"),
     ("{k}", "{other.outputs}", "does not wait for it", "after"),
     ("{k}", "--in={main.outputs}", "word of its own", "space"),
-    ('"{out}"]', '"{main.outputs}"]', "only in a command", ""),
+    ('"{out}"]', '"{main.outputs}"]', "only a command can use", ""),
 ]
 
 
 SJF = 'select = "sjf"'
 
 
-def test_a_deadline_of_a_million_parts_is_refused_before_it_is_read():
+def test_overlong_attempt_deadline_is_refused_before_parsing():
     """The server is asked the same, and others wait meanwhile."""
     began = time.process_time()
     with pytest.raises(TooLarge, match="at most 4,096"):
@@ -199,10 +199,10 @@ def test_a_deadline_of_a_million_parts_is_refused_before_it_is_read():
 
 @pytest.mark.parametrize(("line", "says", "hints", "column"), [
     ('replicate = "twice"', "replicate: there is no attribute 'twice'", "or one of none, deadline, tail-safe", 14),
-    ('replicate = "Host.Cores > 1"', "replicate cannot speak of Host.Cores", "Replica", 14),
-    ('attempt-deadline = "Tail"', "must come to a number", "number", 21),
+    ('replicate = "Host.Cores > 1"', "replicate cannot use Host.Cores", "Replica", 14),
+    ('attempt-deadline = "Tail"', "attempt-deadline must be a number", "number", 21),
 ])  # fmt: skip
-def test_expressions_that_say_when_tasks_run_twice(line, says, hints, column):
+def test_invalid_replication_policy_is_refused_with_its_column(line, says, hints, column):
     text = FULL.replace(SJF, line, 1)
     with pytest.raises(BadInput) as caught:
         reader.parse(text, "sweep.toml")
@@ -223,18 +223,18 @@ def test_expressions_that_say_when_tasks_run_twice(line, says, hints, column):
     ('replicas-share = " 15 % "', "replicas_share", "15 %"),
     ('replicas-cost = "2.5 core-days"', "replicas_cost", "2.5 core-days"),
 ])  # fmt: skip
-def test_when_tasks_run_twice(line, key, text):
+def test_replication_policy_is_stored_in_its_normal_form(line, key, text):
     text_of = FULL.replace('"external"', '"none"').replace(SJF, line, 1)
     assert getattr(reader.parse(text_of, "f.toml").bag.policy, key) == text
 
 
 @pytest.mark.parametrize("text", ["0", "-5", "'0'", "'-5'", "' - 0.5'", "'0s'", "'0h 0ms'", "'0.0'", "'0e3'"])
 @pytest.mark.parametrize("name", ["attempt-deadline", "Deadline"])
-def test_a_deadline_is_some_time_away(name, text):
+def test_attempt_deadline_of_zero_or_less_is_refused(name, text):
     """One of 0 or less would be none at all, and nobody would be told."""
     with pytest.raises(BadInput, match="leaves no time for an attempt") as caught:
         reader.parse(f"[bag]\ncommand = 'true'\n[policy]\n{name} = {text}\n", "f.toml")
-    assert caught.value.where == "f.toml:4" and caught.value.hint == "leave it out for none"
+    assert caught.value.where == "f.toml:4" and caught.value.hint == "leave it out for no deadline"
 
 
 BATCHES, OWN_PILOTS = "batch = 4", 'provision = "msr"'
@@ -248,7 +248,7 @@ BATCHES, OWN_PILOTS = "batch = 4", 'provision = "msr"'
     ('attempt-deadline = "1h"', 'provision = "broker"', "attempt-deadline: tasks with pilots", "provision = broker"),
     ("per-host = 4", BATCHES, "per-host and batch exclude each other", "one slot"),
 ])  # fmt: skip
-def test_what_can_never_run_twice_cannot_be_asked_to(line, way, says, hints):
+def test_replication_is_refused_for_tasks_that_never_run_twice(line, way, says, hints):
     text = FULL.replace('"external"', '"none"').replace(SJF, f"{way}\n{line}", 1)
     with pytest.raises(BadInput) as caught:
         reader.parse(text, "sweep.toml")
@@ -257,7 +257,7 @@ def test_what_can_never_run_twice_cannot_be_asked_to(line, way, says, hints):
 
 
 @pytest.mark.parametrize("way", [BATCHES, OWN_PILOTS, 'provision = "broker"'])
-def test_what_nobody_asked_for_stands_in_the_way_of_nothing(way):
+def test_default_replication_does_not_conflict_with_other_policies(way):
     plain = FULL.replace('"external"', '"none"')
     assert reader.parse(plain.replace(SJF, way, 1), "f.toml").bag.policy.replicate == "tail-safe"
     without = reader.parse(plain.replace(SJF, f'{way}\nreplicate = "none"', 1), "f.toml")
@@ -265,7 +265,7 @@ def test_what_nobody_asked_for_stands_in_the_way_of_nothing(way):
 
 
 @pytest.mark.parametrize(("old", "new", "says", "hints"), WRONG, ids=[new for _, new, _, _ in WRONG])
-def test_what_is_wrong_is_said_with_its_line(old, new, says, hints):
+def test_mistake_in_a_bag_file_is_reported_with_its_line(old, new, says, hints):
     assert old in FULL
     text = FULL.replace(old, new, 1)
     with pytest.raises(BadInput) as caught:
@@ -293,31 +293,31 @@ def test_what_is_wrong_is_said_with_its_line(old, new, says, hints):
         ("[bag]\ncommand='p'\n[targets.main]\ncommand='q'", "main"),
         ("[bag]\ncommand='p'\n[targets]\na=1", "must be a table"),
         ("[bag]\ncommand='p'\n[targets.a]\nafter=['main']", "no command"),
-        ("[bag]\ncommand='p'\n[sweep]\nzip=[1]", "walked together"),
+        ("[bag]\ncommand='p'\n[sweep]\nzip=[1]", "vary together"),
         ("[bag]\ncommand='p'\n[[sweep.zip]]", "empty"),
         ("[bag]\ncommand='p'\n[sweep]\n'a b'=1", "name of a parameter"),
         ("x = " + "[" * 5000, "TOML"),
         ("[bag]\nx = " + "9" * 5000, "TOML"),
         ("[bag]\ncommand='p'\n[sweep.csv]\nfile='x'", "cannot be read"),
-        ("[bag]\ncommand='p'\n[sweep]\ncsv='x'", "cannot be a parameter"),
-        ("[bag]\ncommand='p'\n[sweep]\nlatin='x'", "cannot be a parameter"),
+        ("[bag]\ncommand='p'\n[sweep]\ncsv='x'", "cannot name a parameter"),
+        ("[bag]\ncommand='p'\n[sweep]\nlatin='x'", "cannot name a parameter"),
         ("[bag]\ncommand='p'\n[sweep.latin]\nn=5", "no parameters"),
         ("[bag]\ncommand='p'\n[sweep.latin]\nn=5\nx=3", "must be a text"),
         ("[bag]\ncommand='p'\n[capture]\nx=3", "regular expression"),
         ("[bag]\ncommand='p'\n[capture]\nx='('", "regular expression"),
-        ("[bag]\ncommand='p'\n[capture]\nexit='1'", "results have anyway"),
-        ("[bag]\ncommand='p {x}'\n[sweep]\nx=1\n[capture]\nx='1'", "is a parameter"),
+        ("[bag]\ncommand='p'\n[capture]\nexit='1'", "already a fixed column of results"),
+        ("[bag]\ncommand='p {x}'\n[sweep]\nx=1\n[capture]\nx='1'", "already a parameter"),
         ("[bag]\ncommand='p'\n[capture]\nx={file='../x', match='a'}", "working directory"),
     ],
 )
-def test_shapes_that_make_no_bag(text, says):
+def test_bag_file_of_the_wrong_shape_is_refused(text, says):
     with pytest.raises(BadInput) as caught:
         reader.parse(text, "f.toml")
     assert says in str(caught.value) or "nested" in str(caught.value)
     assert caught.value.where.startswith("f.toml")
 
 
-def test_too_many_tasks_and_files_too_large(monkeypatch, tmp_path):
+def test_too_many_tasks_and_too_large_files_are_refused(monkeypatch, tmp_path):
     with pytest.raises(TooLarge, match="1,000,000,000,000 tasks"):
         reader.parse("[bag]\ncommand='p {x}'\n[sweep]\nx = '1..1000000000000'")
     monkeypatch.setattr(reader, "MAX_FILE", 10)
@@ -326,7 +326,7 @@ def test_too_many_tasks_and_files_too_large(monkeypatch, tmp_path):
         reader.load(tmp_path / "b.toml")
 
 
-def test_files_that_cannot_be_read(tmp_path):
+def test_unreadable_bag_file_is_refused(tmp_path):
     (tmp_path / "latin.toml").write_bytes(b"[bag]\ncommand = '\xff'")
     for name, says in (
         ("nix.toml", "cannot read"),
@@ -338,7 +338,7 @@ def test_files_that_cannot_be_read(tmp_path):
             reader.load(tmp_path / name)
 
 
-def test_inputs_are_hashed_and_kept_apart(tmp_path):
+def test_inputs_are_hashed_and_get_their_paths_and_modes(tmp_path):
     (tmp_path / "a.dat").write_bytes(b"alpha")
     (tmp_path / "run.sh").write_bytes(b"#!/bin/sh\n")
     (tmp_path / "run.sh").chmod(0o755)
@@ -351,13 +351,13 @@ def test_inputs_are_hashed_and_kept_apart(tmp_path):
     assert parsed.uploads[alpha].read_bytes() == b"alpha"
 
 
-def test_two_inputs_at_one_place(tmp_path):
+def test_two_inputs_at_the_same_path_are_refused(tmp_path):
     (tmp_path / "a").write_bytes(b"1")
-    with pytest.raises(BadInput, match="would lie at"):
+    with pytest.raises(BadInput, match="the same path"):
         reader.parse("[bag]\ncommand='p'\n[task]\ninputs = ['a', 'a -> a']", "x.toml", tmp_path)
 
 
-def test_options_of_run():
+def test_options_of_windfall_run_make_a_bag():
     parsed = reader.from_options("p {x} {y} {o}", ["x=1..3", "y=a,007,1.50,2", "o=r-{x}.txt"], "n", {"memory": "1GB"})
     target = parsed.bag.targets[0]
     assert target.source.axes == [Range(name="x", first=1, last=3), Values(name="y", values=["a", "007", "1.50", 2])]
@@ -369,7 +369,7 @@ def test_options_of_run():
 
 
 @pytest.mark.parametrize("value", ["../up", "a..b", "v1..2/x", ".", "..", "1.5", "-", "hg38", ""])
-def test_constants_that_look_a_little_like_ranges(value):
+def test_text_that_resembles_a_range_stays_a_constant(value):
     assert reader.axis("x", value) == Values(name="x", values=[value])
 
 
@@ -378,7 +378,7 @@ def test_constants_that_look_a_little_like_ranges(value):
 
 @settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(texts(FULL))
-def test_a_mutant_is_a_bag_or_bad_input_and_nothing_else(text):
+def test_mutated_bag_file_gives_a_bag_or_bad_input(text):
     try:
         bag = reader.parse(text, "mutant.toml", Path("/nowhere")).bag
     except BadInput as error:
@@ -394,31 +394,31 @@ def test_a_mutant_is_a_bag_or_bad_input_and_nothing_else(text):
 
 @settings(max_examples=100, deadline=None)
 @given(st.text(max_size=80))
-def test_noise_is_bad_input(text):
+def test_random_text_is_bad_input(text):
     with pytest.raises(BadInput):
         reader.parse(text)
 
 
-def test_a_mark_that_an_editor_put_first_is_passed_over(tmp_path: Path) -> None:
+def test_byte_order_mark_of_an_editor_is_ignored(tmp_path: Path) -> None:
     path = tmp_path / "b.toml"
     path.write_bytes(b'\xef\xbb\xbf[bag]\r\nname = "n"\r\ncommand = "true"\r\n')
     assert reader.load(path).bag.name == "n"
 
 
-def test_files_of_a_target_that_makes_none_are_refused() -> None:
+def test_command_cannot_use_files_of_a_target_without_outputs() -> None:
     text = '[bag]\nname = "n"\ncommand = "true"\n[targets.merge]\nafter = ["main"]\ncommand = "cat {main.outputs}"\n'
     with pytest.raises(BadInput, match="'main' has no outputs") as caught:
         reader.parse(text, "b.toml")
     assert caught.value.where == "b.toml:6"
 
 
-def test_a_site_for_tasks_that_keep_failing():
+def test_fail_over_names_a_site():
     text = '[bag]\nname = "b"\ncommand = "true"\n[policy]\nfail-over = "safe"\n'
     assert reader.parse(text).bag.policy.fail_over == "safe"
     assert reader.parse(text.replace("safe", "")).bag.policy.fail_over == ""
 
 
-def test_a_budget_needs_time_limits():
+def test_budget_needs_time_limits():
     text = '[bag]\nname = "b"\ncommand = "true"\n[policy]\nbudget = "1.5 core-hours"\n'
     with pytest.raises(BadInput, match="every task needs a time limit"):
         reader.parse(text)

@@ -17,21 +17,21 @@ ROOT = Path(__file__).parents[2]
 SCHEMA = Draft202012Validator(bag_schema())
 
 
-def test_the_published_one_is_current():
+def test_published_schema_is_current():
     assert json.loads((ROOT / "docs" / "reference" / "bag.schema.json").read_text()) == bag_schema()
     Draft202012Validator.check_schema(bag_schema())
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.toml")), ids=lambda path: path.name)
-def test_the_examples_fit(path):
+def test_examples_fit_the_schema(path):
     SCHEMA.validate(tomllib.loads(path.read_text()))
 
 
-def test_every_word_fits():
+def test_file_with_every_key_fits_the_schema():
     SCHEMA.validate(tomllib.loads(EVERYTHING))
 
 
-def test_every_key_is_in_it():
+def test_schema_has_every_key_of_the_parser():
     schema = bag_schema()
     known = {**schema["properties"], **schema["$defs"]}
     for table in ("bag", "task", "check", "policy"):
@@ -42,7 +42,7 @@ def test_every_key_is_in_it():
 
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @given(tables())
-def test_what_the_schema_refuses_the_parser_refuses(tmp_path, tree):
+def test_parser_refuses_whatever_the_schema_refuses(tmp_path, tree):
     lay(tmp_path)
     if SCHEMA.is_valid(tree):
         return
@@ -56,5 +56,5 @@ def test_what_the_schema_refuses_the_parser_refuses(tmp_path, tree):
      "[polcy]", "[check]\nexit = [300]", "[sweep]\nx = { sample = 'uniform(0,1)' }", "[targets.t]\ncores = 1",
      "[capture]\nx = 1", "[sweep.csv]\ncolumns = ['x']", "[sweep.latin]\nx = 'uniform(0,1)'"],
 )  # fmt: skip
-def test_it_refuses_at_all(text):
+def test_schema_refuses_common_mistakes(text):
     assert not SCHEMA.is_valid(tomllib.loads(text))

@@ -61,7 +61,7 @@ def sweeps(draw):
 
 @settings(max_examples=400, deadline=None)
 @given(sweeps(), sweeps())
-def test_exactly_the_new_points_each_once(old, new):
+def test_extension_has_exactly_the_new_points_each_once(old, new):
     wanted = set(points(new)) - set(points(old))
     found = new_points(old, new)
     got = points(found) if found else []
@@ -73,7 +73,7 @@ def test_exactly_the_new_points_each_once(old, new):
 
 @settings(max_examples=100, deadline=None)
 @given(sweeps(), sweeps())
-def test_an_extended_sweep_renders_old_points_as_before_and_new_ones_after(old, new):
+def test_extended_sweep_renders_old_points_as_before_and_new_ones_after(old, new):
     found = new_points(old, new)
     command = ["p", *(f"{name}={{{name}}}" for name in NAMES)]
     renderer = Renderer(Target(command=command, source=old))
@@ -92,7 +92,7 @@ def test_an_extended_sweep_renders_old_points_as_before_and_new_ones_after(old, 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(sweeps() | st.just(Sweep(axes=[Table(columns=NAMES, text="", count=0)])), min_size=1, max_size=8),
        st.data())
-def test_however_often_it_grows_each_part_is_rendered_as_if_alone(parts, data):
+def test_repeated_extensions_render_each_part_as_if_alone(parts, data):
     """Asked at any time in between, in any order: what was there stays as it was."""
     def target(source):
         outputs = [Derived(name="out", template="{a}-{c}")]
@@ -115,7 +115,7 @@ def test_however_often_it_grows_each_part_is_rendered_as_if_alone(parts, data):
     assert [said(renderer, index) for index in range(renderer.count)] == wanted
 
 
-def test_the_thousandth_extension_costs_what_the_first_does():
+def test_memory_of_an_extension_does_not_grow_with_their_number():
     """Objects, not seconds: each part is kept once, whatever the number of those before."""
     import tracemalloc
     names = [f"p{number}" for number in range(20)]
@@ -135,14 +135,14 @@ def test_the_thousandth_extension_costs_what_the_first_does():
     assert sorted(peaks[-100:])[50] < 2 * sorted(peaks[:100])[50]
 
 
-def test_files_that_do_not_fit_the_families_change_nothing():
+def test_failed_extension_changes_no_task():
     renderer = with_files()
     with pytest.raises(ValueError):
         renderer.extend(Sweep(axes=[Values(name="x", values=[1])]), [{"d-1": blob("z")}, {}])
     assert renderer.count == 2 and renderer.inputs(0) == [("in.dat", *blob("a"))]
 
 
-def test_ten_million_points_grow_by_arithmetic():
+def test_range_of_ten_million_points_is_extended_by_arithmetic():
     old = Sweep(axes=[Range(name="x", first=1, last=10_000_000), Values(name="y", values=["a"])])
     new = Sweep(axes=[Values(name="y", values=["a"]), Range(name="x", first=1, last=30_000_000)])
     found = new_points(old, new)
@@ -154,7 +154,7 @@ def test_ten_million_points_grow_by_arithmetic():
         -1, 0, 10_000_001]
 
 
-def test_what_would_have_to_be_listed_is_bounded():
+def test_extension_that_must_list_too_many_points_is_refused():
     old = Sweep(axes=[Range(name="x", first=1, last=10_000_000)])
     with pytest.raises(TooLarge):
         new_points(old, Sweep(axes=[Range(name="x", first=1, last=10_000_000, step=2)]))
@@ -162,7 +162,7 @@ def test_what_would_have_to_be_listed_is_bounded():
         new_points(old, Sweep(axes=[Range(name="x", first=-5_000_000, last=20_000_000)]))
 
 
-def test_other_parameters_are_refused():
+def test_extension_with_different_parameters_is_refused():
     x, y = Values(name="x", values=[1]), Values(name="y", values=[1])
     for old, new in (([x], [x, y]), ([x, y], [x]), ([x], [y])):
         with pytest.raises(BadInput, match="parameter"):
@@ -183,7 +183,7 @@ def test_derived_parameters_follow_the_new_sweep():
     assert msgspec.json.decode(msgspec.json.encode(found), type=Sweep) == found
 
 
-def test_a_larger_sample_keeps_what_it_had():
+def test_larger_sample_keeps_the_values_of_the_smaller():
     law = parse_law("x", "uniform(0, 1)")
     old, new = (Sweep(axes=[Sample(law=law, n=n, seed=7)]) for n in (50, 80))
     found = new_points(old, new)
@@ -216,7 +216,7 @@ def test_older_points_keep_their_files():
     assert [renderer.inputs(index) for index in range(renderer.count)] == [[("in.dat", *file)] for file in wanted]
 
 
-def test_a_file_that_has_changed_is_named():
+def test_changed_file_is_refused_by_name():
     same_files([{"d-1": blob("a")}, {}], [{"d-1": blob("a"), "d-2": blob("b")}, {"d-1": blob("z")}])
     with pytest.raises(BadInput, match="'d-1' has changed"):
         same_files([{"d-1": blob("a")}], [{"d-2": blob("b"), "d-1": blob("z")}])
@@ -226,7 +226,7 @@ def test_a_file_that_has_changed_is_named():
 
 
 @pytest.mark.parametrize("law", ["normal(0, 1)", "uniform(0, 1)", "integer(1, 1000000)"])
-def test_a_sample_that_grows_in_n_has_its_first_points_already(law):
+def test_grown_sample_adds_only_its_new_points(law):
     def drawn(n):
         return Sweep(axes=[Sample(law=parse_law("x", law), n=n, seed=7), Values(name="y", values=["a", "b"])])
 
@@ -235,7 +235,7 @@ def test_a_sample_that_grows_in_n_has_its_first_points_already(law):
     assert set(points(found)) == set(points(drawn(30))) - set(points(drawn(20)))
 
 
-def test_a_table_that_grows_has_its_first_rows_already():
+def test_grown_table_adds_only_its_new_rows():
     def table(*rows):
         return Sweep(axes=[Table(columns=["a", "b"], text="\n".join(rows), count=len(rows))])
 

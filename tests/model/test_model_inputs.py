@@ -25,7 +25,7 @@ def parse(tmp_path, inputs, more="", sweep='x = "1..2"\ny = ["a", "b"]\nname = "
     return reader.parse(text, "b.toml", tmp_path)
 
 
-def test_a_family_is_every_file_once(tmp_path):
+def test_family_has_every_file_once(tmp_path):
     for x in (1, 2):
         (tmp_path / f"data-{x}.dat").write_text(f"data {x}")
     (tmp_path / "data-2.dat").chmod(0o755)
@@ -46,7 +46,7 @@ def test_a_family_is_every_file_once(tmp_path):
     ]
 
 
-def test_a_missing_file_is_named_with_its_task(tmp_path):
+def test_missing_file_is_named_with_its_task(tmp_path):
     (tmp_path / "d-1-a").write_text("")
     (tmp_path / "d-1-b").write_text("")
     with pytest.raises(BadInput) as caught:
@@ -55,7 +55,7 @@ def test_a_missing_file_is_named_with_its_task(tmp_path):
     assert caught.value.where == "b.toml:4"
 
 
-def test_only_the_axes_of_a_name_are_walked(tmp_path):
+def test_family_walks_only_the_axes_of_its_name(tmp_path):
     (tmp_path / "c-1").write_text("")
     sweep = 'x = "1..1"\ny = "1..10000000"'
     assert len(parse(tmp_path, ["c-{x}"], sweep=sweep).bag.targets[0].families[0].files) == 1
@@ -68,7 +68,7 @@ def test_only_the_axes_of_a_name_are_walked(tmp_path):
         [Range(name="x", first=1, last=3), Values(name="y", values=["a", "b"]), Range(name="z", first=1, last=4)]
     )
 )
-def test_the_first_task_of_a_name_is_right(axes):
+def test_rendering_names_the_first_task_of_each_text(axes):
     target = Target(command="p {x} {y} {z}", source=Sweep(axes=axes))
     renderer = Renderer(target)
     for template in ("{x}", "{y}", "{z}{x}", "{x}{y}{z}", "k"):
@@ -78,7 +78,7 @@ def test_the_first_task_of_a_name_is_right(axes):
             assert every.index(text) == task
 
 
-def test_directories(tmp_path):
+def test_directory_input_brings_all_files_below_it(tmp_path):
     (tmp_path / "src" / "deep").mkdir(parents=True)
     (tmp_path / "src" / "b").write_text("b")
     (tmp_path / "src" / ".a").write_text("a")
@@ -93,7 +93,7 @@ def test_directories(tmp_path):
             parse(tmp_path, [wrong])
 
 
-def test_files_at_the_site(tmp_path):
+def test_site_inputs_are_placed_not_uploaded(tmp_path):
     target = parse(tmp_path, ["site:/ref/{y}.bin -> ref-{x}.bin", "site:/ref/all"]).bag.targets[0]
     renderer = Renderer(target)
     assert renderer.placed(3) == [("ref-2.bin", "/ref/b.bin"), ("", "/ref/all")]
@@ -102,7 +102,7 @@ def test_files_at_the_site(tmp_path):
             parse(tmp_path, [wrong])
 
 
-def test_braces_in_names(tmp_path):
+def test_doubled_braces_stand_for_braces_in_file_names(tmp_path):
     (tmp_path / "a{b}").write_text("x")
     assert parse(tmp_path, ["a{{b}}"]).bag.targets[0].inputs[0].path == "a{b}"
 

@@ -38,7 +38,7 @@ def dry_run(folder, text):
     return code, out.getvalue(), err.getvalue()
 
 
-def test_the_unspoiled_file_is_good(folder):
+def test_unspoiled_file_passes_a_dry_run(folder):
     code, out, err = dry_run(folder, EVERYTHING)
     assert (code, err) == (0, "")
     assert "ldla: 962 tasks" in out
@@ -66,7 +66,7 @@ def test_five_hundred_spoiled_files_three_hundred_of_them_bad(folder):
 
 @settings(max_examples=300, **LIMITS)
 @given(st.one_of(texts(), tables().map(toml)))
-def test_what_parses_can_be_rendered(folder, text):
+def test_every_file_that_parses_can_be_rendered(folder, text):
     try:
         bag = reader.parse(text, "mutant.toml", folder).bag
     except BadInput as error:

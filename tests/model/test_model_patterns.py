@@ -16,11 +16,11 @@ ONE = "(?i)[\x01-\uffff]"
 @pytest.mark.parametrize("text", [
     ONE, f"(?:a|({ONE[4:]}))", f"x(?={ONE[4:]})", f"({ONE[4:]}){{2,3}}", f"(a)?(?(1)b|{ONE[4:]})", f"(?>{ONE[4:]})",
 ])
-def test_classes_are_found_wherever_they_stand(text):
+def test_wide_classes_count_wherever_they_appear(text):
     assert effort(text) >= 65_535
 
 
-def test_what_people_write_costs_next_to_nothing():
+def test_ordinary_patterns_cost_little():
     for text in ("LOD=([0-9.]+)", "(?i)error|warning", "[а-яА-Я]+", "[^\n]*", "(", "\\d{4}-\\d\\d"):
         assert effort(text) < MAX_EFFORT / 100
 
@@ -30,12 +30,12 @@ def test_what_people_write_costs_next_to_nothing():
     Target(command="p", capture=[Capture(name=f"c{n}", pattern=ONE) for n in range(100)]),
     Target(command="p", check=Check(schema=json.dumps({"anyOf": [{"pattern": ONE}] * 100}))),
 ])
-def test_a_bag_that_would_take_long_to_compile_is_refused(target):
+def test_bag_with_costly_patterns_is_refused(target):
     with pytest.raises(TooLarge, match="too many characters"):
         validate(Bag(name="b", targets=[target]))
 
 
-def test_targets_are_counted_together():
+def test_patterns_of_all_targets_count_together():
     targets = [Target(name=f"t{n}", command="p", check=Check(match=ONE)) for n in range(100)]
     with pytest.raises(TooLarge, match="too many characters"):
         validate(Bag(name="b", targets=targets))

@@ -39,7 +39,7 @@ def sweeps(draw):
 
 
 @given(sweeps())
-def test_a_sweep_is_the_product_of_its_axes_the_last_one_fastest(case):
+def test_sweep_is_the_product_of_its_axes_last_one_fastest(case):
     sweep, expanded = case
     renderer = Renderer(Target(command="p", source=sweep))
     assert renderer.count == source_count(sweep) == len(expanded)
@@ -47,7 +47,7 @@ def test_a_sweep_is_the_product_of_its_axes_the_last_one_fastest(case):
 
 
 @given(sweeps(), st.randoms())
-def test_in_bulk_and_one_by_one_give_the_same(case, rng):
+def test_bulk_rendering_equals_rendering_one_by_one(case, rng):
     sweep, expanded = case
     word = "-".join(f"{{{name}}}" for name in expanded[0])
     renderer = Renderer(
@@ -71,7 +71,7 @@ def test_derived_values_do_not_depend_on_their_order(order):
     assert renderer.commands(range(4)) == [[f"<{b}><{b}>-{a}|<{b}><{b}>"] for a in (1, 2) for b in "xy"]
 
 
-def test_floats_are_what_was_meant():
+def test_floats_of_a_range_have_the_digits_of_its_step():
     renderer = Renderer(Target(command=["{x}"], source=Sweep(axes=[Range(name="x", first=0, last=1, step=0.1)])))
     assert [c[0] for c in renderer.commands(range(11))] == [
         "0.0",
@@ -103,7 +103,7 @@ def test_floats_are_what_was_meant():
         (Range(name="x", first=0.0, last=-1.0), 0),
     ],
 )
-def test_sizes_of_ranges(axis, size):
+def test_range_has_the_expected_size(axis, size):
     assert source_count(Sweep(axes=[axis])) == size
 
 
@@ -113,7 +113,7 @@ def test_unknown_parameters_are_named_with_the_nearest():
     assert "{seed}" in caught.value.hint
 
 
-def test_circles_of_derived_parameters():
+def test_circular_derived_parameters_are_refused():
     with pytest.raises(BadInput, match="circle"):
         Renderer(
             Target(
@@ -141,7 +141,7 @@ def test_lines_come_back_however_they_were_appended(lines, size):
     assert renderer.commands(range(len(lines))) == lines
 
 
-def test_lines_are_looked_at_where_they_lie_and_appended_to():
+def test_lines_are_read_from_shared_bytes_and_can_grow():
     shared = b"before" + b"eins\nzwei 2\ndrei" + b"after"
     renderer = Renderer(Target(source=Lines(text="eins\nzwei 2\ndrei", count=3)), shared)
     renderer.extend(Lines(text="vier", count=1))
@@ -149,7 +149,7 @@ def test_lines_are_looked_at_where_they_lie_and_appended_to():
     assert renderer.commands(range(6)) == [["eins"], ["zwei", "2"], ["drei"], ["vier"], ["funf"], ["sechs"]]
 
 
-def test_items_and_calls():
+def test_items_are_split_and_calls_are_not():
     renderer = Renderer(Target(source=Items(items=["prog a", "cd x\ny"])))
     renderer.extend(Items(items=["prog 'b c'"]))
     assert renderer.commands(range(3)) == [["prog", "a"], "cd x\ny", ["prog", "b c"]]
@@ -162,19 +162,19 @@ def test_items_and_calls():
         Renderer(Target(command="p")).extend(Items(items=["x"]))
 
 
-def test_costs():
+def test_cost_is_a_parameter_or_one():
     sweep = Sweep(axes=[Values(name="n", values=[3, 0.5])])
     assert Renderer(Target(command="p", source=sweep, cost="{n}")).costs(range(2)) == [3.0, 0.5]
     assert Renderer(Target(command="p", source=sweep, cost="n")).cost(1) == 0.5
     assert Renderer(Target(command="p", source=sweep)).cost(1) == 1.0
 
 
-def test_numbers_outside_are_refused():
+def test_task_number_out_of_range_is_refused():
     with pytest.raises(IndexError):
         Renderer(Target(command="p")).command(1)
 
 
-def test_a_sweep_costs_its_axes_and_a_command_the_same_wherever_it_stands():
+def test_rendering_cost_depends_on_axes_not_on_sweep_size():
     """Counted in lines of Python, not in seconds: neither the size of the sweep nor the place in it matters."""
     small, large = (
         Renderer(Target(command="prog --seed {x}", source=Sweep(axes=[Range(name="x", first=1, last=last)])))

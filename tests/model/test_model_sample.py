@@ -20,7 +20,7 @@ def latin(law, n, seed=1, name="x"):
     return [draw(i) for i in range(n)]
 
 
-def test_values_are_for_ever():
+def test_sampled_values_never_change_between_versions():
     """These were written down once; a change here changes what people's bags mean."""
     assert sample("uniform(0, 1)", 3) == GOLDEN["uniform"]
     assert sample("loguniform(1e-3, 1)", 3) == GOLDEN["loguniform"]
@@ -47,30 +47,30 @@ GOLDEN = {
         ("integer(1, 6)", 3.5, 1, 6),
     ],
 )
-def test_the_laws_are_what_they_are_called(law, mean, low, high):
+def test_samples_have_the_mean_and_bounds_of_their_law(law, mean, low, high):
     for values in (sample(law, 4000), latin(law, 1000)):
         spread = math.sqrt(sum((v - mean) ** 2 for v in values) / len(values))
         assert all(low <= v <= high for v in values)
         assert abs(sum(values) / len(values) - mean) < 5 * spread / math.sqrt(len(values))
 
 
-def test_dice_show_every_face():
+def test_integer_sample_reaches_both_ends():
     assert set(sample("integer(1, 6)", 200)) == {1, 2, 3, 4, 5, 6}
 
 
-def test_seed_name_and_number_decide():
+def test_sample_depends_on_seed_name_and_number_alone():
     assert sample("uniform(0, 1)", 10) == sample("uniform(0, 1)", 20)[:10]
     assert sample("uniform(0, 1)", seed=7) != sample("uniform(0, 1)", seed=8)
     assert sample("uniform(0, 1)", name="x") != sample("uniform(0, 1)", name="y")
 
 
 @given(st.integers(1, 300), st.integers(-5, 5))
-def test_a_latin_hypercube_hits_every_part_once(n, seed):
+def test_latin_hypercube_hits_every_part_once(n, seed):
     values = latin("uniform(0, 1)", n, seed)
     assert sorted(int(v * n) for v in values) == list(range(n))
 
 
-def test_the_columns_of_a_hypercube_are_independent():
+def test_columns_of_a_hypercube_are_independent():
     axis = Latin(columns=[parse_law("x", "uniform(0,1)"), parse_law("y", "uniform(0,1)")], n=500)
     columns = Space(Sweep(axes=[axis])).columns
     x, y = (columns[name].values(range(500)) for name in "xy")
@@ -84,6 +84,6 @@ def test_the_columns_of_a_hypercube_are_independent():
      "uniform(0,1e999)", "loguniform(0,1)", "normal(0,0)", "integer(1.5,3)", "integer(3,1)", "gauss(0,1)",
      "uniform(a,b)", "uniform(0,1)" * 30, "integer(0, 99999999999999999999999999)", "__import__('os')(1,2)"],
 )  # fmt: skip
-def test_what_is_no_law(text):
+def test_invalid_law_is_refused_with_its_parameter(text):
     with pytest.raises(BadInput, match="'x'"):
         parse_law("x", text)

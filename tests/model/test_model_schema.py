@@ -22,7 +22,7 @@ GOOD = {
 }
 
 
-def test_good_ones():
+def test_valid_schemas_are_accepted():
     for schema in (
         GOOD,
         True,
@@ -41,8 +41,8 @@ def test_good_ones():
         ({"type": "text"}, "type"),
         ({"type": []}, "type"),
         ({"properties": []}, "object of schemas"),
-        ({"items": [{}]}, "there should be a schema"),
-        ({"items": 3}, "there should be a schema"),
+        ({"items": [{}]}, "expected a schema"),
+        ({"items": 3}, "expected a schema"),
         ({"anyOf": []}, "list of schemas"),
         ({"minLength": -1}, "whole number"),
         ({"minLength": 1.5}, "whole number"),
@@ -56,19 +56,19 @@ def test_good_ones():
         ({"$ref": "http://x/y"}, "part of this schema"),
         ({"$ref": "#/$defs/x"}, "no schema"),
         ({"$ref": "#/enum/0", "enum": [{"anyOf": 3}]}, "no schema"),
-        ({"$ref": "#"}, "back to itself"),
-        ({"anyOf": [{"$ref": "#"}]}, "back to itself"),
+        ({"$ref": "#"}, "refers to itself"),
+        ({"anyOf": [{"$ref": "#"}]}, "refers to itself"),
         ({"$ref": "#/$defs/a", "$defs": {"a": {"not": {"$ref": "#/$defs/b"}}, "b": {"$ref": "#/$defs/a"}}}, "itself"),
-        ([], "is an object"),
+        ([], "must be an object"),
     ],
 )
-def test_bad_ones_are_named(schema, says):
+def test_invalid_schema_is_refused_by_keyword(schema, says):
     with pytest.raises(BadInput) as caught:
         check_schema(json.dumps(schema))
     assert says in caught.value.message
 
 
-def test_noise_and_size():
+def test_noise_and_oversized_schemas_are_refused():
     deep = {}
     for _ in range(100):
         deep = {"not": deep}
@@ -79,7 +79,7 @@ def test_noise_and_size():
         check_schema(" " * 300_000)
 
 
-def test_every_keyword_is_described():
+def test_every_keyword_is_in_the_reference():
     page = (Path(__file__).parents[2] / "docs" / "reference" / "bag-file.md").read_text()
     listed = page.partition("Of JSON Schema these keywords are known")[2].partition("\n\n")[0]
     assert sorted(re.findall(r"`([$\w]+)`", listed)) == sorted(KEYWORDS)

@@ -34,7 +34,7 @@ def target(command, value="v"):
 
 
 @pytest.mark.parametrize("command", SAFE)
-def test_no_value_becomes_a_command(command, tmp_path):
+def test_hostile_value_never_runs_as_a_command(command, tmp_path):
     for value in HOSTILE:
         made = target(command, value)
         check_target(made, False)
@@ -45,18 +45,18 @@ def test_no_value_becomes_a_command(command, tmp_path):
 
 
 @pytest.mark.parametrize(("command", "where"), REFUSED)
-def test_where_no_value_is_safe_none_is_put(command, where):
+def test_parameter_in_an_unsafe_place_is_refused(command, where):
     with pytest.raises(BadInput, match=where) as caught:
         Renderer(target(command))
     assert caught.value.hint
 
 
 @pytest.mark.parametrize(("value", "sum_"), [("3", "4"), ("-2", "-1"), ("0x10", "17")])
-def test_numbers_are_reckoned_with(value, sum_):
+def test_number_in_shell_arithmetic_is_computed(value, sum_):
     text = Renderer(target("echo $(({x} + 1))", value)).commands([0])[0]
     assert subprocess.run(["/bin/sh", "-c", text], capture_output=True, text=True, check=True).stdout == f"{sum_}\n"
 
 
-def test_what_is_no_number_is_an_error_and_not_zero():
+def test_text_in_shell_arithmetic_is_an_error_not_zero():
     text = Renderer(target("echo $(({x} + 1))", "rm -rf")).commands([0])[0]
     assert subprocess.run(["/bin/sh", "-c", text], capture_output=True, check=False).returncode

@@ -38,7 +38,7 @@ def tables(draw):
 @given(tables(), st.sampled_from([{}, {"delimiter": ";"}, {"quoting": csv.QUOTE_ALL}]))
 @example((["c0"], [[""]]), {})
 @example((["c0", "c1"], [["", '"'], ["\r", "\n"]]), {})
-def test_round_trip(tmp_path, made, options):
+def test_csv_file_reads_back_unchanged(tmp_path, made, options):
     header, rows = made
     file = write(tmp_path / "p.csv", [header, *rows], **options)
     found = table.read(file, "p.csv", delimiter=options.get("delimiter", ","))
@@ -49,7 +49,7 @@ def test_round_trip(tmp_path, made, options):
     assert [columns[header[-1]].values((n,))[0] for n in range(len(rows))] == [row[-1] for row in rows]
 
 
-def test_a_bag_with_a_table(tmp_path):
+def test_bag_file_with_a_csv_table_is_read(tmp_path):
     (tmp_path / "p.csv").write_bytes('\ufeffx;the label;skip\r\n007;"a;b\nc";0\r\n\r\n2;it\'s;0\r\n'.encode())
     text = """[bag]
 command = "p {x} {label} {k}"
@@ -83,7 +83,7 @@ delimiter = ";"
         (b"command\n" + b"x" * (1 << 21) + b"\n", "p.csv:2", "not CSV"),
     ],
 )
-def test_what_is_wrong_is_said_with_file_and_row(tmp_path, data, where, says):
+def test_invalid_csv_file_is_refused_with_file_and_row(tmp_path, data, where, says):
     (tmp_path / "p.csv").write_bytes(data)
     with pytest.raises(BadInput) as caught:
         reader.parse("[bag]\ncommand = 'p'\n[sweep.csv]\nfile = 'p.csv'\n", "b.toml", tmp_path)
@@ -101,7 +101,7 @@ def test_what_is_wrong_is_said_with_file_and_row(tmp_path, data, where, says):
         ("columns = 3", "list of texts"),
     ],
 )
-def test_keys_that_do_not_fit(tmp_path, keys, says):
+def test_invalid_keys_of_a_csv_table_are_refused(tmp_path, keys, says):
     (tmp_path / "p.csv").write_text("x\n1\n")
     with pytest.raises(BadInput, match=says) as caught:
         reader.parse(f"[bag]\ncommand = 'p'\n[sweep.csv]\nfile = 'p.csv'\n{keys}\n", "b.toml", tmp_path)
@@ -131,13 +131,13 @@ def test_keys_that_do_not_fit(tmp_path, keys, says):
         (["a"], "1", 10**12),
     ],
 )
-def test_tables_from_strangers_are_looked_at(columns, text, count):
+def test_invalid_table_from_a_client_is_refused(columns, text, count):
     target = Target(command="p", source=Sweep(axes=[Table(columns=columns, text=text, count=count)]))
     with pytest.raises(BadInput):
         validate(Bag(name="b", targets=[target]))
 
 
-def test_the_text_is_not_kept_twice():
+def test_renderer_reads_table_text_from_shared_bytes():
     source = Sweep(axes=[Table(columns=["x"], text="\n".join(f"value-{n}" for n in range(1000)), count=1000)])
     shared = b"something" + source.axes[0].text.encode() + b"else"
     renderer = Renderer(Target(command="p {x}", source=source), shared)
@@ -159,7 +159,7 @@ def million(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_a_million_rows_stream(million):
+def test_reading_a_million_rows_holds_little_beside_the_text(million):
     """Reading holds the text, and for a moment a second copy of it; nothing that grows with the rows."""
     tracemalloc.start()
     try:
@@ -184,7 +184,7 @@ print(renderer.count, renderer.command(999_900)[2], resource.getrusage(resource.
 
 
 @pytest.mark.slow
-def test_a_bag_of_a_million_rows_is_parsed_and_checked_in_bounded_memory(million):
+def test_bag_of_a_million_rows_is_parsed_in_bounded_memory(million):
     done = subprocess.run([sys.executable, "-c", SUBMIT, str(Path(million).parent)], capture_output=True, text=True,
                           env={"PYTHONPATH": ":".join(sys.path)}, timeout=60)
     assert done.returncode == 0, done.stderr

@@ -36,7 +36,7 @@ PRINT = "printf '%s\\0'"
 @example("'\"\\")
 @example("")
 @example("-n")
-def test_a_value_stays_what_it_is_in_every_kind_of_quotes(value):
+def test_value_stays_one_word_in_every_kind_of_quotes(value):
     command = rendered(PRINT + """ {x} 'in {x} single' "in {x} double" "$(printf %s "{x}")" a{x}b""", value)
     assert isinstance(command, str)
     want = value.encode()
@@ -48,7 +48,7 @@ def test_a_value_stays_what_it_is_in_every_kind_of_quotes(value):
 
 @settings(max_examples=40, deadline=None)
 @given(VALUES)
-def test_splitting_here_means_what_the_shell_would_have_meant(value):
+def test_split_command_means_the_same_as_in_the_shell(value):
     text = "/usr/bin/env printf %s\\0 {x} 'a b' --k={x} \"c {x}\""
     vector = rendered(text.replace("%s\\0", "'%s\\0'"), value)
     assert isinstance(vector, list)
@@ -57,7 +57,7 @@ def test_splitting_here_means_what_the_shell_would_have_meant(value):
 
 
 @pytest.mark.parametrize("text", ["prog a b", "prog --x={x} 'a b'", "/bin/true", 'prog "a" b', "prog a=b"])
-def test_no_shell_where_none_is_needed(text):
+def test_plain_command_needs_no_shell(text):
     assert isinstance(rendered(text, 1), list)
 
 
@@ -83,26 +83,26 @@ def test_no_shell_where_none_is_needed(text):
         "prog 'open",
     ],
 )
-def test_the_shell_gets_what_is_its(text):
+def test_command_with_shell_features_goes_to_the_shell(text):
     assert isinstance(rendered(text, "v"), str)
 
 
-def test_a_vector_is_never_split():
+def test_words_of_a_list_command_are_never_split():
     assert rendered(["prog", "{x}", "{x} and {{x}}"], "a b; $c") == ["prog", "a b; $c", "a b; $c and {x}"]
 
 
-def test_escapes_and_percent_signs():
+def test_doubled_braces_and_percent_signs_stay_literal():
     assert rendered(["{{{x}}}", "%s %d 100%", "{x}%s"], 5) == ["{5}", "%s %d 100%", "5%s"]
 
 
 @pytest.mark.parametrize("text", ["{", "}", "{x", "x}", "{}", "{1x}", "{a b}", "{{{x}}", "awk '{print $1}'"])
-def test_what_is_no_template(text):
+def test_malformed_template_is_refused_with_a_hint(text):
     with pytest.raises(BadInput) as caught:
         tpl.pieces(text)
     assert caught.value.hint
 
 
-def test_of_another_target_there_are_its_outputs_and_nothing_else():
+def test_template_can_use_only_the_outputs_of_another_target():
     assert tpl.pieces("merge {main.outputs}") == ["merge ", tpl.Slot("main.outputs")]
     assert (tpl.taken_target("main.outputs"), tpl.taken_target("outputs")) == ("main", "")
     with pytest.raises(BadInput, match="another target"):

@@ -28,25 +28,25 @@ DURATIONS = {
 
 
 @pytest.mark.parametrize(("text", "size"), SIZES.items())
-def test_sizes(text, size):
+def test_sizes_parse_to_bytes(text, size):
     assert units.parse_size(text) == size
 
 
 @pytest.mark.parametrize(("text", "ms"), DURATIONS.items())
-def test_durations(text, ms):
+def test_durations_parse_to_milliseconds(text, ms):
     assert units.parse_duration(text) == ms
 
 
 @pytest.mark.parametrize(
     "text", ["", " ", "2", 2, "GB", "2XB", "-1GB", "1e9GB", None, "2GB3", True, "9" * 30 + "GB", "900000PB"]
 )
-def test_what_is_no_size(text):
+def test_invalid_size_is_refused(text):
     with pytest.raises(BadInput, match="memory"):
         units.parse_size(text, "memory")
 
 
 @pytest.mark.parametrize("text", ["", "30", 30, "min", "5 parsecs", "-3s", "1h30", [], "999999999d"])
-def test_what_is_no_duration(text):
+def test_invalid_duration_is_refused(text):
     with pytest.raises(BadInput, match="time"):
         units.parse_duration(text, "time")
 

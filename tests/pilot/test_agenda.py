@@ -41,7 +41,7 @@ def test_first_request_asks_and_parks():
     assert request["want"] == 2 * HELD_PER_CORE and request["wait"] > 0 and request["ack"] == 0
 
 
-def test_only_one_request_is_parked():
+def test_agenda_parks_only_one_request():
     made = agenda()
     assert made.next_request(0) and made.next_request(1) is None
 
@@ -56,7 +56,7 @@ def test_report_leaves_at_once_when_nothing_is_queued():
     assert request["reports"] == [{"a": 7, "exit": 0}] and "wait" not in request
 
 
-def test_report_lingers_while_there_is_more():
+def test_report_waits_for_others_while_tasks_are_queued():
     made = agenda()
     give(made, 0, grant(1, *range(300)))
     assert runs(made, 0) == [0]
@@ -66,7 +66,7 @@ def test_report_lingers_while_there_is_more():
     assert len(made.next_request(10 + COALESCE_MS)["reports"]) == 1
 
 
-def test_company_leaves_at_once():
+def test_many_reports_leave_together_without_delay():
     made = agenda()
     give(made, 0, grant(1, *range(250)))
     for attempt in range(COALESCE_MOST):
@@ -95,7 +95,7 @@ def test_grants_are_taken_once_and_acknowledged():
     assert list(made.queue) == [1, 2, 3] and made.ack == 2
 
 
-def test_gap_is_not_acknowledged():
+def test_missing_grant_is_not_acknowledged():
     made = agenda()
     give(made, 0, grant(1, 1))
     give(made, 0, grant(3, 3))
@@ -150,13 +150,13 @@ def test_backoff_grows_and_honours_retry_after():
     assert made.due(now) >= now + 100000
 
 
-def test_told_to_come_again_later():
+def test_pilot_waits_when_the_answer_says_again():
     made = agenda()
     give(made, 0, again=700)
     assert made.next_request(699) is None and made.due(0) == 700 and made.next_request(700)
 
 
-def test_lost_server_is_come_back_to_one_by_one():
+def test_pilots_spread_their_return_after_losing_the_server():
     made = agenda(jitter=lambda: 0.25)
     give(made, 0, spread=10000)
     made.failed(1000, made.next_request(1000)["seq"])
@@ -176,7 +176,7 @@ def test_specs_are_forgotten_but_their_tasks_are_not():
     assert made.queue[1].spec.fields == {"bag": 1}
 
 
-def test_fruitless_polls_slow_down():
+def test_polls_slow_down_when_answers_bring_no_task():
     made = agenda()
     now = 0
     for count in range(100):
@@ -189,7 +189,7 @@ def test_fruitless_polls_slow_down():
     assert count < 20
 
 
-def test_strict_order_and_mixed_needs():
+def test_tasks_start_in_strict_order_with_mixed_needs():
     made = agenda(2)
     give(made, 0, grant(1, 1), grant(2, 2, cores=2), grant(3, 3))
     assert runs(made, 0) == [1]                              # 2 does not fit yet, 3 may not pass it
@@ -199,7 +199,7 @@ def test_strict_order_and_mixed_needs():
     assert runs(made, 2) == [3]
 
 
-def test_short_tasks_are_laid_out_ahead_long_ones_are_not():
+def test_short_tasks_are_staged_and_long_ones_are_not():
     made = agenda(1)
     give(made, 0, grant(1, *range(200)))
     assert len(runs(made, 0)) == 1
@@ -212,14 +212,14 @@ def test_short_tasks_are_laid_out_ahead_long_ones_are_not():
     assert len(runs(slow, 5000)) == 1
 
 
-def test_wall_time():
+def test_task_longer_than_the_wall_time_left_is_returned():
     made = agenda(1, end=10000)
     give(made, 0, grant(1, 1, time=20000), grant(2, 2, time=5000))
     assert runs(made, 0) == [2]
     assert made.reports[1]["why"] == "stop" and made.placed[2].start_before == 5000
 
 
-def test_wall_time_of_a_task_that_saves_its_state():
+def test_checkpointing_task_starts_when_its_least_time_is_left():
     made = agenda(2, end=10000)
     give(made, 0, grant(1, 1, time=20000, need=4000, checkpoint=["state"]),
          grant(2, 2, time=20000, need=6000, checkpoint=["s"]),
@@ -234,7 +234,7 @@ def test_wall_time_of_a_task_that_saves_its_state():
     assert made.reports[3]["why"] == "stop"
 
 
-def test_a_task_that_saves_its_state_is_ended_in_time():
+def test_checkpointing_task_is_ended_before_the_wall_time():
     made = agenda(3, end=10000)
     tasks = [[1, ["true"]], [2, ["true"], {"checkpoint": ["state"]}], [3, ["true"], {"checkpoint": ["state"]}]]
     give(made, 0, {"n": 1, "groups": [{"spec": {"bag": 1, "grace": 3000}, "tasks": tasks}]})
@@ -249,7 +249,7 @@ def test_a_task_that_saves_its_state_is_ended_in_time():
     assert 2 in made.placed and made.checkpoint_at is None
 
 
-def test_only_those_that_save_their_state_are_looked_at():
+def test_agenda_tracks_only_tasks_with_checkpoints():
     made = agenda(3, end=10000)
     give(made, 0, grant(1, 1), grant(2, 2, grace=3000, checkpoint=["s"]), grant(3, 3, grace=1000, checkpoint=["s"]))
     made.orders(0)
@@ -265,7 +265,7 @@ def test_only_those_that_save_their_state_are_looked_at():
     assert made.checkpoint_at is None and not made.checkpointing
 
 
-def test_a_whole_pilot():
+def test_whole_node_task_takes_the_whole_pilot():
     made = agenda(4, memory=1000, gpus=("0", "1"))
     give(made, 0, grant(1, 1, cores=1), grant(2, 2, 3, whole=True), grant(3, 4, whole=True, cores=5))
     assert runs(made, 0) == [1]
@@ -278,7 +278,7 @@ def test_a_whole_pilot():
     assert runs(made, 3) == [] and made.reports[4]["why"] == "refused"
 
 
-def test_recall_cancel_and_stop():
+def test_recall_cancel_and_stop_return_or_kill_tasks():
     made = agenda(1)
     give(made, 0, grant(1, 1, 2, 3, 4))
     runs(made, 0)
@@ -294,7 +294,7 @@ def test_recall_cancel_and_stop():
     assert made.departed and made.next_request(5) is None
 
 
-def test_idle():
+def test_idle_pilot_says_goodbye():
     made = agenda(1)
     request = made.next_request(0)
     made.answer_received(30000, answer(request))
@@ -402,7 +402,7 @@ NEED = st.fixed_dictionaries({"cores": st.sampled_from([1, 1, 1, 2]), "memory": 
 @settings(max_examples=150, deadline=None)
 @given(cores=st.integers(2, 5), stations=st.integers(1, 3), needs=st.lists(NEED, min_size=8, max_size=40),
        choices=st.lists(st.integers(0, 1000), min_size=30, max_size=120))
-def test_never_over_the_limits_and_all_end_once(cores, stations, needs, choices):
+def test_random_runs_keep_limits_and_report_each_task_once(cores, stations, needs, choices):
     """P5 at every moment, each attempt begun once, and with a line that works again everything is reported."""
     world = World(cores, stations, needs)
     for choice in choices:

@@ -10,7 +10,7 @@ from windfall.pilot.files import staging
 from windfall.pilot.run import calls, spawner, spawners
 
 
-def test_more_bags_than_are_remembered(server, launch):
+def test_spawner_runs_more_specs_than_it_remembers(server, launch):
     """Each with an environment of its own, each twice, the second time after it was forgotten."""
     launch("--cores", "2")
     count = 300 * 2                                          # two spawners share them
@@ -24,7 +24,7 @@ def test_more_bags_than_are_remembered(server, launch):
                 assert server.result(attempt, 60)["out"] == f"{number}\n"
 
 
-def test_spawner_forgets_but_what_waits_keeps_its_spec():
+def test_waiting_task_keeps_its_spec_after_the_spawner_forgets_it():
     made = spawner.Spawner.__new__(spawner.Spawner)
     made.base, made.gpus, made.plans, made.specs, made.waiting = {}, False, {}, {}, spawner.deque()
     made.calls = calls.Calls(made)
@@ -37,7 +37,7 @@ def test_spawner_forgets_but_what_waits_keeps_its_spec():
     assert [plan.time for plan in plans] == [5.0, 5.0] and plans[1].keep == 3
 
 
-def test_post_tells_in_the_right_order():
+def test_agent_sends_each_spec_before_its_tasks():
     sent = []
     handle = spawners.SpawnerHandle(0, 1, SimpleNamespace(send=lambda orders: sent.extend(orders) or True), None)
     known = {}
@@ -97,7 +97,7 @@ def names(*letters):
     return [letter * 64 for letter in letters]
 
 
-def test_cache_keeps_what_was_used_last(tmp_path):
+def test_cache_evicts_the_least_recently_used_blob(tmp_path):
     cache, source = staging.Cache(str(tmp_path / "c"), 3000), Source()
     a, b, c, d = names("a", "b", "c", "d")
     for when, digest in enumerate((a, b, c)):
@@ -108,13 +108,13 @@ def test_cache_keeps_what_was_used_last(tmp_path):
     assert cache.locks == {}
 
 
-def test_cache_is_a_part_of_its_disk(tmp_path):
+def test_cache_is_limited_to_a_part_of_its_disk(tmp_path):
     cache = staging.Cache(str(tmp_path))
     about = os.statvfs(str(tmp_path))
     assert 0 < cache._most() <= min(10 << 30, 0.2 * about.f_blocks * about.f_frsize)
 
 
-def test_cache_leaves_transfers_of_others_alone(tmp_path):
+def test_purge_removes_only_abandoned_transfers(tmp_path):
     for name, when in (("young.1.part", None), ("old.1.part", (0, 0))):
         (tmp_path / name).write_bytes(b"x")
         if when:
@@ -123,7 +123,7 @@ def test_cache_leaves_transfers_of_others_alone(tmp_path):
     assert os.listdir(str(tmp_path)) == ["young.1.part"]
 
 
-def test_input_evicted_between_look_and_copy(tmp_path):
+def test_input_evicted_before_its_copy_is_fetched_again(tmp_path):
     cache, source = staging.Cache(str(tmp_path / "c"), 3000), Source()
     original, calls = cache.get, []
 

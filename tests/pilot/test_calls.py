@@ -22,17 +22,17 @@ def one(server, launch):
     return run
 
 
-def test_result_comes_back(one):
+def test_call_returns_its_result(one):
     report = one(divmod, 17, 5)
     assert report.get("o", "succeeded") == "succeeded" and value(report) == ("ok", (3, 2))
     assert value(one(sorted, [3, 1, 2], reverse=True)) == ("ok", [3, 2, 1])
 
 
-def test_runner_stays_warm(one):
+def test_runner_stays_warm_between_calls(one):
     assert value(one(os.getpid)) == value(one(os.getpid))
 
 
-def test_exception_comes_back(one):
+def test_call_returns_its_exception(one):
     report = one(operator.truediv, 1, 0)
     assert (report["o"], report["why"]) == ("failed", "exit")
     kind, error, text = value(report)
@@ -40,23 +40,23 @@ def test_exception_comes_back(one):
     assert report["note"] == "ZeroDivisionError: division by zero"
 
 
-def test_exception_that_cannot_be_pickled(one):
+def test_unpicklable_exception_comes_back_as_text(one):
     report = one(exec, "class Odd(Exception): pass\nraise Odd('hm')")
     kind, error, text = value(report)
     assert kind == "error" and error is None and "hm" in text and report["why"] == "exit"
 
 
-def test_result_that_cannot_be_pickled(one):
+def test_unpicklable_result_is_a_failure(one):
     assert one(eval, "lambda: 0")["why"] == "exit"
 
 
-def test_what_is_no_call(server, launch):
+def test_malformed_call_is_a_failure(server, launch):
     launch()
     server.submit([1, "bm9uc2Vuc2U="], kind="call")
     assert server.result(1)["why"] == "exit"
 
 
-def test_output_of_a_call(one):
+def test_report_has_the_output_of_a_call(one):
     report = one(exec, "import os, sys; print('py'); os.system('echo sh'); print('err', file=sys.stderr)")
     assert sorted(report["out"].split()) == ["py", "sh"] and report["err"] == "err\n"
     assert "out" not in one(abs, 1)
@@ -73,19 +73,19 @@ def test_runner_killed_in_mid_call_is_replaced(one):
     assert value(one(abs, -4)) == ("ok", 4)
 
 
-def test_runner_that_leaves_quietly_has_not_succeeded(one):
+def test_call_that_exits_its_process_has_not_succeeded(one):
     report = one(os._exit, 0)
     assert (report["o"], report["why"]) == ("failed", "exit") and "value" not in report
     assert value(one(abs, -4)) == ("ok", 4)
 
 
-def test_runner_that_closes_its_channel(one):
+def test_runner_that_closes_its_channel_is_replaced(one):
     report = one(exec, "import os, time\nos.closerange(3, 300)\ntime.sleep(600)")
     assert report["o"] == "failed"
     assert value(one(abs, -4)) == ("ok", 4)
 
 
-def test_time_limit_of_a_call(one):
+def test_call_over_its_time_limit_is_ended(one):
     report = one(time.sleep, 600, spec={"time": 300})
     assert (report["o"], report["why"]) == ("failed", "time")
     assert value(one(abs, -4)) == ("ok", 4)
@@ -99,7 +99,7 @@ def test_children_of_a_call_end_with_it(one):
     assert value(one(abs, -4)) == ("ok", 4)
 
 
-def test_cancelled_call(server, launch):
+def test_running_call_is_cancelled(server, launch):
     launch("--cores", "1")
     server.submit([1, call(time.sleep, 600)], kind="call")
     server.wait_started(1)
@@ -107,22 +107,22 @@ def test_cancelled_call(server, launch):
     assert server.result(1)["o"] == "cancelled"
 
 
-def test_environment_of_a_call(one):
+def test_call_gets_the_environment_of_its_spec(one):
     get = "__import__('os').environ.get('COLOUR')"
     assert value(one(eval, get, spec={"environment": {"COLOUR": "red"}})) == ("ok", "red")
     assert value(one(eval, get)) == ("ok", None)
 
 
-def test_own_directory(one):
+def test_each_call_gets_an_empty_directory(one):
     assert value(one(exec, "open('junk', 'w').write('x')")) == ("ok", None)
     assert value(one(os.listdir)) == ("ok", [])
 
 
-def test_large_argument_and_result(one):
+def test_large_argument_and_result_are_passed(one):
     assert value(one(bytes.upper, b"x" * 5000000)) == ("ok", b"X" * 5000000)
 
 
-def test_site_packages_of_the_user_not_ours(one):
+def test_call_sees_site_packages_of_the_user_only(one):
     assert value(one(eval, "__import__('sys').flags.no_site")) == ("ok", 0)
     kind, names = value(one(eval, "[m for m in __import__('sys').modules if m.startswith('windfall')]"))
     assert names == []
@@ -163,7 +163,7 @@ def test_output_goes_to_the_call_that_wrote_it(server, launch):
         assert report.get("err") == (f"e{i}" if i % 3 == 0 else None), i
 
 
-def test_what_was_queued_behind_a_call_that_kills_its_runner_runs_elsewhere(server, launch, tmp_path):
+def test_queued_calls_run_once_after_a_call_kills_its_runner(server, launch, tmp_path):
     launch("--cores", "1")
     note = "open({!r}, 'a').write('{{}} ')".format(str(tmp_path / "ran"))
     texts = [note.format(i) + ("\nimport os; os.kill(os.getpid(), 9)" if i in (40, 41, 90) else "") for i in range(200)]
@@ -173,7 +173,7 @@ def test_what_was_queued_behind_a_call_that_kills_its_runner_runs_elsewhere(serv
     assert sorted(map(int, (tmp_path / "ran").read_text().split())) == list(range(200))  # each once
 
 
-def test_the_time_limit_hits_the_call_that_runs(server, launch):
+def test_time_limit_ends_only_the_call_that_runs(server, launch):
     launch("--cores", "1")
     calls = [call(time.sleep, 600 if i == 50 else 0) for i in range(150)]
     numbers = submit_many(server, 1, calls, time=5000)
@@ -188,7 +188,7 @@ def behind(gate, count):
     return [call(exec, gate.python if i == 0 else "") for i in range(count)]
 
 
-def test_a_queued_call_is_cancelled_and_the_others_run(server, launch, gate):
+def test_cancelled_queued_calls_do_not_run(server, launch, gate):
     launch("--cores", "1")
     numbers = submit_many(server, 1, behind(gate, 60))
     server.wait_started(numbers[0])
@@ -199,7 +199,7 @@ def test_a_queued_call_is_cancelled_and_the_others_run(server, launch, gate):
         assert server.result(number).get("o", "succeeded") == ("cancelled" if 30 <= i < 40 else "succeeded"), i
 
 
-def test_queued_calls_are_given_back_when_they_are_wanted_elsewhere(server, launch, gate):
+def test_recalled_queued_calls_are_returned(server, launch, gate):
     launch("--cores", "1")
     numbers = submit_many(server, 1, behind(gate, 60))
     server.wait_started(numbers[0])
@@ -209,7 +209,7 @@ def test_queued_calls_are_given_back_when_they_are_wanted_elsewhere(server, laun
     assert {server.result(number).get("o", "succeeded") for number in numbers[:20]} == {"succeeded"}
 
 
-def test_a_call_whose_turn_it_is_stays_when_those_behind_it_are_taken_back(server, launch):
+def test_next_call_stays_when_the_calls_behind_it_are_taken_back(server, launch):
     """Though its runner has not begun it: on a busy machine that can be a while."""
     launch("--cores", "1")
     [first] = submit_many(server, 1, [call(os.getpid)])
@@ -224,21 +224,21 @@ def test_a_call_whose_turn_it_is_stays_when_those_behind_it_are_taken_back(serve
     assert [value(server.result(number)) for number in numbers[:20]] == [("ok", number) for number in numbers[:20]]
 
 
-def test_files_of_a_call_are_gone_before_the_next(server, launch):
+def test_files_of_a_call_are_removed_before_the_next(server, launch):
     launch("--cores", "1")
     texts = ["open('junk', 'w').write('x')" if i % 2 else "import os; print(os.listdir())" for i in range(100)]
     numbers = submit_many(server, 1, [call(exec, text) for text in texts])
     assert {server.result(number).get("out", "[]\n") for number in numbers} == {"[]\n"}
 
 
-def test_large_calls_among_small_ones(server, launch):
+def test_large_calls_run_among_small_ones(server, launch):
     launch("--cores", "1")
     sizes = [(i % 5 == 0) * 300000 + i for i in range(100)]
     numbers = submit_many(server, 1, [call(len, b"x" * size) for size in sizes])
     assert [value(server.result(number)) for number in numbers] == [("ok", size) for size in sizes]
 
 
-def test_a_runner_that_died_while_idle_is_replaced(server, launch, gate, tmp_path):
+def test_runner_that_died_while_idle_is_replaced(server, launch, gate, tmp_path):
     launch("--cores", "1")
     dying = Gate(tmp_path)
     server.submit([1, call(exec, "import os, threading, time\n"

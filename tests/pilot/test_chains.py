@@ -17,7 +17,7 @@ def grant(number, *groups):
     return {"n": number, "groups": list(groups)}
 
 
-def test_a_chain_uses_one_core_of_four():
+def test_chain_uses_one_core_of_four():
     made = agenda(4)
     give(made, 0, grant(1, chain(7, *range(16))))
     for attempt in range(16):
@@ -39,13 +39,13 @@ def test_two_chains_run_side_by_side_and_none_overtakes():
     assert runs(made, 7) == [21]
 
 
-def test_the_same_number_in_another_bag_is_another_chain():
+def test_same_number_in_another_bag_is_another_chain():
     made = agenda(2)
     give(made, 0, grant(1, chain(1, 1, 2), chain(1, 11, 12, bag=2)))
     assert runs(made, 0) == [1, 11]
 
 
-def test_more_of_a_chain_joins_it():
+def test_later_tasks_of_a_chain_join_it():
     made = agenda(2)
     give(made, 0, grant(1, chain(1, 1)))
     assert runs(made, 0) == [1]
@@ -70,7 +70,7 @@ def test_reports_of_a_chain_leave_together():
     assert [r["a"] for r in made.next_request(9)["reports"]] == [1, 2, 3]
 
 
-def test_no_longer_than_a_third_of_a_lease():
+def test_reports_of_a_chain_wait_at_most_a_third_of_a_lease():
     made = agenda()
     give(made, 0, grant(1, chain(1, 1, 2)))
     made.next_request(1)
@@ -83,7 +83,7 @@ def test_no_longer_than_a_third_of_a_lease():
     assert [r["a"] for r in request["reports"]] == [1] and request["started"] == [2]
 
 
-def test_a_failure_within_a_chain_is_told_at_once():
+def test_failure_within_a_chain_is_reported_at_once():
     made = agenda()
     give(made, 0, grant(1, chain(1, 1, 2, 3)))
     made.next_request(1)
@@ -94,7 +94,7 @@ def test_a_failure_within_a_chain_is_told_at_once():
     assert [r["a"] for r in made.next_request(20 + COALESCE_MS)["reports"]] == [1, 2]
 
 
-def test_recall_and_cancel_reach_into_the_line():
+def test_recall_and_cancel_reach_waiting_tasks_of_a_chain():
     made = agenda()
     give(made, 0, grant(1, chain(1, 1, 2, 3, 4)))
     assert runs(made, 0) == [1]
@@ -105,7 +105,7 @@ def test_recall_and_cancel_reach_into_the_line():
     assert runs(made, 301) == [2]
 
 
-def test_a_chain_that_has_begun_is_not_split_by_a_recall_of_all_of_it():
+def test_recall_does_not_split_a_chain_that_has_begun():
     made = agenda()
     give(made, 0, grant(1, chain(1, 1, 2, 3), chain(2, 11, 12)))
     assert runs(made, 0) == [1]
@@ -116,7 +116,7 @@ def test_a_chain_that_has_begun_is_not_split_by_a_recall_of_all_of_it():
     assert runs(made, 301) == [2]
 
 
-def test_a_chain_that_had_only_been_placed_goes_back_whole():
+def test_recalled_chain_that_has_not_started_goes_back_whole():
     made = agenda()
     give(made, 0, grant(1, chain(1, 1, 2, 3)))
     assert runs(made, 0) == [1]
@@ -127,7 +127,7 @@ def test_a_chain_that_had_only_been_placed_goes_back_whole():
     assert not made.holding() and not made.chains.chains
 
 
-def test_leaving_returns_the_line():
+def test_leaving_pilot_returns_the_waiting_tasks_of_a_chain():
     made = agenda()
     give(made, 0, grant(1, chain(1, 1, 2, 3)))
     assert runs(made, 0) == [1]
@@ -135,7 +135,7 @@ def test_leaving_returns_the_line():
     assert sorted(made.undelivered()) == [2, 3] and made.held() == [1]
 
 
-def test_what_is_behind_starts_only_after_success():
+def test_dependent_task_starts_only_after_success():
     made = agenda(4)
     give(made, 0, grant(1, chain(1, 1), chain(1, 2, behind=[1]), chain(1, 3, behind=[2])))
     assert runs(made, 0) == [1]
@@ -148,7 +148,7 @@ def test_what_is_behind_starts_only_after_success():
     assert made.undelivered()[3] == {"a": 3, "o": "returned", "why": "behind"}
 
 
-def test_a_batch_of_pipelines_goes_stage_by_stage():
+def test_batch_of_pipelines_runs_stage_by_stage():
     made = agenda()
     give(made, 0, grant(1, chain(1, 1, 2), chain(1, 11, 12, behind=[1, 2])))
     assert runs(made, 0) == [1]
@@ -159,7 +159,7 @@ def test_a_batch_of_pipelines_goes_stage_by_stage():
     assert runs(made, 2) == [12]
 
 
-def test_what_is_behind_something_unknown_goes_back():
+def test_task_behind_an_unknown_attempt_is_returned():
     made = agenda()
     give(made, 0, grant(1, chain(1, 2, behind=[1])))
     assert runs(made, 0) == [] and made.undelivered()[2]["why"] == "behind"
@@ -167,7 +167,7 @@ def test_what_is_behind_something_unknown_goes_back():
 
 @settings(max_examples=200, deadline=None)
 @given(st.data())
-def test_whatever_happens_chains_keep_their_rules(data):
+def test_random_events_keep_the_rules_of_chains(data):
     """Random grants, ends, cancellations: never two of a chain at once, never out of order, nothing forgotten."""
     made = agenda(data.draw(st.integers(1, 3)))
     running, now, number, ended = {}, 0, 0, []

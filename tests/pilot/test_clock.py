@@ -13,21 +13,21 @@ from windfall.pilot import clock
 PILOT = os.path.dirname(clock.__file__)
 
 
-def test_it_is_the_boot_time_clock():
+def test_pilot_clock_is_the_boot_time_clock():
     before = time.clock_gettime(time.CLOCK_BOOTTIME)
     seen = clock.seconds()
     assert before <= seen <= time.clock_gettime(time.CLOCK_BOOTTIME)
     assert 1000 * seen - 1 <= clock.milliseconds()
 
 
-def test_monotonic_where_there_is_no_other(monkeypatch):
+def test_pilot_clock_falls_back_to_the_monotonic_clock(monkeypatch):
     def refuse(number):
         raise OSError(22, "Invalid argument")
     monkeypatch.setattr(time, "clock_gettime", refuse)
     assert clock.pick() is time.monotonic
 
 
-def test_nobody_reads_another():
+def test_pilot_code_reads_no_other_clock():
     found = sorted(Path(PILOT).rglob("*.py"))
     assert len(found) > 30
     for path in found:
@@ -36,7 +36,7 @@ def test_nobody_reads_another():
 
 
 @pytest.mark.root
-def test_in_a_namespace_where_the_host_has_slept():
+def test_clock_counts_time_during_suspend():
     """A time namespace shifts the boot-time clock alone, as a suspended host would."""
     code = ("import time; from windfall.pilot import clock; "
             "print(int(clock.seconds() - time.monotonic() + 0.5))")

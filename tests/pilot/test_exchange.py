@@ -21,7 +21,7 @@ def test_enrolment_describes_host_and_shape(server, launch):
     assert 0 < server.requests[0]["left"] <= 1000000
 
 
-def test_over_tls_with_the_pinned_certificate(tmp_path):
+def test_pilot_works_over_tls_with_the_pinned_certificate(tmp_path):
     server = Server(tmp_path, tls=True)
     pilot = Pilot(server, "--idle", "0.2")
     server.submit([1, "echo over tls"])
@@ -32,7 +32,7 @@ def test_over_tls_with_the_pinned_certificate(tmp_path):
     server.close()
 
 
-def test_another_certificate_is_refused(tmp_path):
+def test_pilot_refuses_another_certificate(tmp_path):
     os.mkdir(str(tmp_path / "other"))
     server, other = Server(tmp_path, tls=True), Server(tmp_path / "other", tls=True)
     other.url = server.url
@@ -50,7 +50,7 @@ def test_another_certificate_is_refused(tmp_path):
     (lambda path: open(path, "w").write("[]"), 2, "not a JSON object"),
     (lambda path: open(path, "w").write('{"server": "unix:/x"}'), 2, "lacks 'token'"),
 ])
-def test_bad_tickets(server, launch, damage, code, words):
+def test_bad_ticket_is_refused_with_a_message(server, launch, damage, code, words):
     path = server.ticket()
     damage(path)
     pilot = launch(ticket=path)
@@ -63,19 +63,19 @@ def test_plain_http_is_refused(server, launch):
     assert pilot.wait() == 2 and "https" in pilot.text()
 
 
-def test_token_is_nowhere_to_be_seen(server, launch):
+def test_token_is_not_visible_to_tasks_or_in_logs(server, launch):
     pilot = launch()
     server.submit([1, "cat /proc/$PPID/environ /proc/$PPID/cmdline"])
     seen = server.result(1)["out"] + pilot.text()
     assert "ticket-token" not in seen and "pilot-" + list(server.tokens)[0][6:] not in seen
 
 
-def test_revoked_ticket(server, launch):
+def test_revoked_ticket_ends_the_pilot(server, launch):
     pilot = launch(ticket=server.ticket(token="stale"))
     assert pilot.wait() == 3 and "unauthorised" in pilot.text()
 
 
-def test_version_mismatch_is_said(server, launch):
+def test_version_mismatch_ends_the_pilot(server, launch):
     server.intercept = lambda handler, method, path: handler.refuse(426, "version-mismatch") or True
     pilot = launch()
     assert pilot.wait() == 3 and "version" in pilot.text()
@@ -89,7 +89,7 @@ def test_idle_pilot_leaves_and_clears_up(server, launch):
     assert os.listdir(pilot.dir) == []
 
 
-def test_server_says_how_long_to_idle(server, launch):
+def test_server_sets_the_idle_time(server, launch):
     server.idle = 300
     assert launch().wait() == 0 and server.bye == "idle"
 
@@ -127,7 +127,7 @@ def test_reports_do_not_wait_behind_a_parked_poll(server, launch, gate):
     assert ("in", poll) in story and ("out", poll) not in story
 
 
-def test_started_is_told(server, launch, gate):
+def test_start_of_a_task_is_reported(server, launch, gate):
     launch()
     server.submit([1, gate.shell], [2, "true"])
     server.wait_started(1)
@@ -144,7 +144,7 @@ def test_recall_gives_back_only_the_unstarted(server, launch, gate):
     assert server.result(1)["exit"] == 0 and server.result(3)["out"] == "3\n"
 
 
-def test_recall_reaches_what_is_laid_out_at_the_spawner(server, launch, gate):
+def test_recall_reaches_tasks_staged_at_a_spawner(server, launch, gate):
     launch("--cores", "1")
     server.submit(*[[i, "true"] for i in range(1, 50)])
     server.result(49)
@@ -171,7 +171,7 @@ def test_cancel_kills_the_running_and_drops_the_waiting(server, launch):
     assert not alive(int(server.result(1)["out"]))
 
 
-def test_census(server, launch, gate):
+def test_census_lists_all_attempts_held(server, launch, gate):
     launch("--cores", "1")
     server.submit([1, gate.shell], [2, "true"])
     server.wait_started(1)
@@ -190,7 +190,7 @@ def test_drain_finishes_the_running_and_returns_the_rest(server, launch, gate):
     assert pilot.wait() == 0 and server.bye == "stopped"
 
 
-def test_superseded_reports_and_leaves(server, launch, gate):
+def test_superseded_pilot_reports_and_leaves(server, launch, gate):
     pilot = launch("--cores", "1")
     server.submit([1, gate.shell + "; echo whole"], [2, "true"])
     server.wait_started(1)
@@ -201,7 +201,7 @@ def test_superseded_reports_and_leaves(server, launch, gate):
     assert pilot.wait() == 0
 
 
-def test_sigterm_returns_ends_reports(server, launch, tmp_path):
+def test_sigterm_returns_waiting_tasks_and_ends_running_ones(server, launch, tmp_path):
     pilot = launch("--cores", "1")
     trap = f"trap 'echo saving; exit 0' TERM; touch {tmp_path}/begun; while :; do sleep 0.1; done"
     server.submit([1, trap], [2, "true"], grace=30000)
@@ -213,7 +213,7 @@ def test_sigterm_returns_ends_reports(server, launch, tmp_path):
     assert server.bye == "stopped" and os.listdir(pilot.dir) == []
 
 
-def test_second_sigterm_hastens(server, launch, tmp_path):
+def test_second_sigterm_ends_the_grace(server, launch, tmp_path):
     pilot = launch("--cores", "1")
     server.submit([1, f"trap '' TERM; touch {tmp_path}/begun; while :; do sleep 1; done"], [2, "true"], grace=600000)
     wait_until((tmp_path / "begun").exists)
@@ -223,7 +223,7 @@ def test_second_sigterm_hastens(server, launch, tmp_path):
     assert pilot.wait() == 0 and server.result(1)["signal"] == signal.SIGKILL
 
 
-def test_a_signal_to_every_process_of_the_job(server, launch, tmp_path):
+def test_tasks_killed_by_the_signal_to_the_job_are_returned(server, launch, tmp_path):
     """As Slurm, LSF and Grid Engine do it: tasks die of it before we end them, and are returned all the same."""
     pilot = launch("--cores", "2")
     trap = f"trap 'echo saving; sleep 1; echo saved; exit 0' TERM; touch {tmp_path}/two; while :; do sleep 0.1; done"
@@ -246,7 +246,7 @@ def test_a_signal_to_every_process_of_the_job(server, launch, tmp_path):
     assert pilot.wait() == 0 and server.bye == "stopped"
 
 
-def test_a_warning_while_it_starts_ends_it(server, launch):
+def test_warning_signal_during_start_ends_the_pilot(server, launch):
     """It must not live on, take tasks, and be killed in their midst."""
     for pause in range(0, 240, 30):
         pilot = launch("--cores", "1", env={**os.environ, "WINDFALL_WARNING": "USR2"})
@@ -255,7 +255,7 @@ def test_a_warning_while_it_starts_ends_it(server, launch):
         pilot.wait()
 
 
-def test_a_warning_that_only_the_pilot_hears(server, launch, tmp_path):
+def test_warning_signal_is_ignored_by_tasks_and_spawners(server, launch, tmp_path):
     """Grid Engine's goes to all processes of a job: tasks do not die of it."""
     pilot = launch("--cores", "1", env={**os.environ, "WINDFALL_WARNING": "USR2"})
     trap = f"trap 'echo saving; exit 0' TERM; touch {tmp_path}/begun; while :; do sleep 0.1; done"
@@ -273,7 +273,7 @@ def test_a_warning_that_only_the_pilot_hears(server, launch, tmp_path):
     assert (report["o"], report["why"]) == ("returned", "stop") and report["out"].endswith("saving\n")
 
 
-def test_walltime(server, launch):
+def test_pilot_leaves_at_the_end_of_its_wall_time(server, launch):
     pilot = launch("--cores", "1", "--walltime", "2")
     server.submit([1, "true"], time=5000)
     server.submit([2, "sleep 30"], time=0)
@@ -289,7 +289,7 @@ def drop(handler, method, path):
     return True
 
 
-def test_cut_off_for_longer_than_the_lease(tmp_path, gate):
+def test_pilot_cut_off_beyond_its_lease_starts_no_task(tmp_path, gate):
     server = Server(tmp_path, lease=1500)
     pilot = Pilot(server, "--cores", "1", "--idle", "30")
     server.submit([1, gate.shell + "; echo late"], [2, "echo two"])
@@ -311,7 +311,7 @@ def test_cut_off_for_longer_than_the_lease(tmp_path, gate):
     server.close()
 
 
-def test_lost_answers_are_asked_for_again(server, launch, tmp_path):
+def test_lost_answers_cost_no_task_and_run_none_twice(server, launch, tmp_path):
     """Every third answer is lost after the server has taken the request in."""
     count = [0]
 
@@ -334,7 +334,7 @@ def test_lost_answers_are_asked_for_again(server, launch, tmp_path):
         assert all(r == reports[0] for r in reports)
 
 
-def test_busy_server_is_left_alone(server, launch):
+def test_pilot_waits_when_the_server_is_overloaded(server, launch):
     """How long it waits, test_agenda says."""
     told = []
 
@@ -351,7 +351,7 @@ def test_busy_server_is_left_alone(server, launch):
     assert server.result(1)["exit"] == 0 and len(told) == 3
 
 
-def test_told_to_come_again_later(server, launch):
+def test_pilot_comes_back_after_the_time_the_server_names(server, launch):
     server.extra = {"again": 300}
     launch()
     server.wait_for(lambda: server.requests)
@@ -376,7 +376,7 @@ def test_stale_connection_is_replaced_without_waiting(server, launch):
     assert server.result(1)["exit"] == 0 and dropped
 
 
-def test_invalid_token_means_a_new_epoch(server, launch, gate):
+def test_pilot_enrols_again_when_its_token_is_invalid(server, launch, gate):
     launch("--cores", "1")
     server.submit([1, gate.shell + "; echo kept"], [2, "echo two"])
     server.wait_started(1)
@@ -388,7 +388,7 @@ def test_invalid_token_means_a_new_epoch(server, launch, gate):
     assert any(r["epoch"] == 2 and r.get("held") for r in server.requests)
 
 
-def test_server_down_at_start(tmp_path):
+def test_pilot_enrols_once_the_server_is_up(tmp_path):
     server = Server(tmp_path)
     refused = [0]
 
@@ -436,7 +436,7 @@ def test_outbox_is_delivered_by_the_next_pilot(server, launch, gate):
     wait_until(lambda: not os.path.exists(box))
 
 
-def test_live_output(server, launch):
+def test_live_output_is_sent_while_a_task_runs(server, launch):
     launch()
     server.submit([1, "echo one; sleep 0.6; echo two; sleep 0.6; echo three >&2; sleep 600"])
     server.wait_started(1)
@@ -445,7 +445,7 @@ def test_live_output(server, launch):
     server.wait_for(lambda: bytes(server.outputs.get((1, "err"), b"")) == b"three\n")
 
 
-def test_answers_that_make_no_sense(server, launch):
+def test_malformed_answers_do_not_end_the_pilot(server, launch):
     answers = [b"nonsense", json.dumps({"v": 1, "epoch": 99, "seq": 1}).encode(),
                json.dumps({"v": 1, "epoch": 1, "seq": 1, "grants": [{"n": 1, "groups": [{"tasks": [[5]]}]}]}).encode()]
 
@@ -462,17 +462,17 @@ def test_answers_that_make_no_sense(server, launch):
     assert server.result(1)["exit"] == 0
 
 
-def test_unknown_arguments(server, launch):
+def test_unknown_arguments_are_refused(server, launch):
     assert launch("--nonsense", "1").wait() == 2
 
 
-def test_host_id_survives(server, launch):
+def test_host_id_survives_a_restart(server, launch):
     launch("--idle", "0.1").wait()
     launch("--idle", "0.1", nonce="n2").wait()
     assert server.enrols[0]["host"]["id"] == server.enrols[1]["host"]["id"]
 
 
-def test_a_kill_spares_the_same_attempt_of_another_pilot(server, launch, tmp_path):
+def test_kill_spares_the_same_attempt_of_another_pilot(server, launch, tmp_path):
     """Two servers number their attempts alike, and may have pilots on one host."""
     launch("--cores", "1")
     env = {**os.environ, "WINDFALL_ATTEMPT": "1", "WINDFALL_PILOT": "another"}

@@ -12,7 +12,7 @@ def entry(server, path, data, mode=0o644):
     return [path, server.blob(data), len(data), mode]
 
 
-def test_inputs_and_outputs(server, launch):
+def test_task_gets_its_inputs_and_outputs_are_uploaded(server, launch):
     pilot = launch()
     tool = b"#!/bin/sh\ncat data/in.txt > out/o\n"
     inputs = [entry(server, "data/in.txt", b"hello\n"), entry(server, "tool", tool, 0o755)]
@@ -36,14 +36,14 @@ def test_input_is_fetched_once_and_never_changed(server, launch):
     assert len(gets) == 1
 
 
-def test_missing_output(server, launch):
+def test_missing_output_fails_the_task(server, launch):
     launch()
     server.submit([1, "true"], outputs=["never"])
     report = server.result(1)
     assert (report["o"], report["why"]) == ("failed", "output") and "never" in report["note"]
 
 
-def test_missing_input(server, launch):
+def test_missing_input_fails_the_task(server, launch):
     launch()
     server.submit([1, "true"], inputs=[["f", "0" * 64, 3, 0o644]])
     server.submit([2, "echo on"])
@@ -52,7 +52,7 @@ def test_missing_input(server, launch):
     assert server.result(2)["out"] == "on\n"
 
 
-def test_input_with_another_content(server, launch):
+def test_input_with_another_content_fails_the_task(server, launch):
     launch()
     digest = hashlib.sha256(b"right").hexdigest()
     server.blobs[digest] = b"wrong"
@@ -61,26 +61,26 @@ def test_input_with_another_content(server, launch):
 
 
 @pytest.mark.parametrize("path", ["/etc/x", "../x", "a/../../x", ""])
-def test_paths_that_lead_out(server, launch, path):
+def test_paths_that_lead_out_are_refused(server, launch, path):
     launch()
     server.submit([1, "true"], inputs=[entry(server, path, b"x")])
     server.submit([2, "true"], outputs=[path])
     assert server.result(1)["why"] == "input" and server.result(2)["why"] == "output"
 
 
-def test_failed_task_brings_nothing(server, launch):
+def test_failed_task_uploads_no_outputs(server, launch):
     launch()
     server.submit([1, "echo x > o; exit 1"], outputs=["o"])
     assert server.result(1)["why"] == "exit" and "files" not in server.result(1)
 
 
-def test_empty_output(server, launch):
+def test_empty_output_is_uploaded(server, launch):
     launch()
     server.submit([1, "touch o"], outputs=["o"])
     assert server.result(1)["files"][0][2] == 0
 
 
-def test_download_goes_on_where_it_broke(server, launch):
+def test_download_resumes_after_it_broke_off(server, launch):
     data = os.urandom(3000000)
     ranges = []
 
@@ -105,7 +105,7 @@ def test_download_goes_on_where_it_broke(server, launch):
     assert ranges == [None, "bytes=1000000-"]
 
 
-def test_upload_goes_on_where_it_broke(server, launch):
+def test_upload_resumes_after_it_broke_off(server, launch):
     puts = []
 
     def breaking(handler, method, path):
@@ -151,7 +151,7 @@ def test_returned_task_leaves_no_directory(server, launch, gate):
 
 
 @pytest.mark.slow
-def test_two_gigabytes_of_output(tmp_path):
+def test_two_gigabytes_are_uploaded_in_bounded_memory(tmp_path):
     """Bounded memory: the pilot's processes stay small while 2 GB go through."""
     server = Server(tmp_path)
     server.intercept = _swallow
@@ -178,7 +178,7 @@ def _swallow(handler, method, path):
     return True
 
 
-def test_blobs_not_found_while_the_pilot_enrols_again(server, launch):
+def test_upload_is_tried_again_while_the_server_learns_of_a_new_epoch(server, launch):
     """For a moment the server does not know that the attempt is still ours."""
     told = []
 

@@ -38,7 +38,7 @@ def fill(folder):
             return path
 
 
-def test_while_inputs_are_brought(server, pilot):
+def test_input_that_fills_the_disk_fails_its_task_alone(server, pilot):
     data = os.urandom(6 << 20)
     server.submit([1, "true"], inputs=[["big", server.blob(data), len(data), 0o644]])
     small = os.urandom(1 << 20)
@@ -48,7 +48,7 @@ def test_while_inputs_are_brought(server, pilot):
     assert server.result(2)["out"].strip() == str(1 << 20) and server.result(3)["out"] == "fine\n"
 
 
-def test_two_that_fit_one_after_the_other(server, pilot):
+def test_inputs_that_fit_one_after_the_other_both_succeed(server, pilot):
     """In the cache and in the task's directory, both at once, they would not."""
     for attempt in (1, 2):
         data = os.urandom(1200000)
@@ -63,14 +63,14 @@ def test_cache_makes_way_for_the_next_input(server, pilot):
         assert server.result(attempt)["out"].strip() == "1500000"
 
 
-def test_while_a_task_writes(server, pilot):
+def test_task_that_fills_the_disk_fails_for_that_reason(server, pilot):
     server.submit([1, "head -c 9000000 /dev/zero > big"], [2, "echo x > f && cat f"], [3, "exit 3"])
     report = server.result(1)
     assert (report["o"], report["why"]) == ("failed", "disk") and "full" in report["note"]
     assert server.result(2)["out"] == "x\n" and server.result(3)["why"] == "exit"
 
 
-def test_no_room_for_a_directory(server, small, launch):
+def test_task_without_room_for_a_directory_fails(server, small, launch):
     launch("--cores", "1")
     wait_until(lambda: server.requests)
     filler = fill(small)
@@ -82,7 +82,7 @@ def test_no_room_for_a_directory(server, small, launch):
     assert server.result(3)["out"] == "x\n"
 
 
-def test_while_the_outbox_is_written(server, small, launch, gate):
+def test_report_stays_in_memory_while_the_outbox_disk_is_full(server, small, launch, gate):
     """It cannot be kept on disk: it is kept in memory, and comes when the server does."""
     server.lease = 500
     pilot = launch("--cores", "1")

@@ -44,7 +44,7 @@ ROOTS = st.builds(lambda root, p, q: dict(root, **{"$defs": {"p": p}, "definitio
 
 @settings(deadline=None, max_examples=400)
 @given(ROOTS, VALUES)
-def test_agrees_with_the_library(schema, value):
+def test_validation_agrees_with_the_jsonschema_library(schema, value):
     said = json_schema.problem(json.dumps(schema), json.dumps(value), "doc")
     assert (said == "") == oracle.Draft202012Validator(schema).is_valid(value), said
 
@@ -53,7 +53,7 @@ def say(schema, text):
     return json_schema.problem(json.dumps(schema), text, "result.json")
 
 
-def test_says_where():
+def test_problem_names_its_place():
     schema = {"type": "object", "required": ["lod"], "properties": {"lod": {"type": "number", "minimum": 0}}}
     assert say(schema, '{"lod": "x"}') == "result.json: /lod: 'x' is not a number"
     assert say(schema, '{"lod": -1}') == "result.json: /lod: -1 is less than 0"
@@ -70,7 +70,7 @@ def test_says_where():
     ({"$ref": "#"}, "nested too deeply"), ({"required": "a"}, "'required' is not a list"),
     ({"properties": {"a": 3}}, "expected a schema"), ({"minLength": True}, "is not a number"),
 ])
-def test_schemas_that_make_no_sense(schema, part):
+def test_invalid_schemas_are_refused(schema, part):
     assert part in say(schema, '"x"')
 
 
@@ -85,6 +85,6 @@ def test_depth_is_bounded():
     assert say({"uniqueItems": True}, deep) == "" and "is not 1" in say({"const": 1}, deep)
 
 
-def test_half_a_character_is_named_in_ascii():
+def test_half_a_character_is_reported_in_ascii():
     assert say({"additionalProperties": {"type": "null"}}, '{"\\ud800": 1}') == "result.json: /\\ud800: 1 is not null"
     assert "larger than" in json_schema.problem("{}", " " * (json_schema.MAX_BYTES + 1), "doc")

@@ -27,7 +27,7 @@ def entries(pilot):
                   if name.endswith(".json"))
 
 
-def test_transfers_under_way_are_kept_whole(server, launch):
+def test_uploads_under_way_reach_the_server_by_the_outbox(server, launch):
     """Uploads that hang, uploads that wait for a porter, and results without files: all of them reach the server."""
     hanging, go = threading.Semaphore(0), threading.Event()
 
@@ -60,7 +60,7 @@ def test_transfers_under_way_are_kept_whole(server, launch):
     wait_until(lambda: not os.path.exists(os.path.join(pilot.dir, "outbox")))
 
 
-def test_blob_that_is_gone_meanwhile_is_uploaded_again(server, launch):
+def test_dropped_blob_is_uploaded_again(server, launch):
     reported = []
 
     def deaf(handler, method, path):
@@ -82,7 +82,7 @@ def test_blob_that_is_gone_meanwhile_is_uploaded_again(server, launch):
     assert report.get("o", "succeeded") == "succeeded" and server.blobs[report["files"][0][1]] == b"made\n"
 
 
-def test_directory_goes_once_the_result_is_confirmed(server, launch):
+def test_directory_is_removed_once_its_result_is_confirmed(server, launch):
     pilot = launch("--cores", "1")
     server.submit([1, "echo made > o"], outputs=["o"])
     server.result(1)
@@ -118,7 +118,7 @@ def box(tmp_path):
     return made
 
 
-def test_missing_folder_is_no_other_results_harm(tmp_path):
+def test_missing_folder_does_not_harm_other_results(tmp_path):
     made = box(tmp_path)
     made.keep({"a": 1}, str(tmp_path / "gone"), {"files": ["o"]})
     made.keep({"a": 2, "files": []}, str(tmp_path / "gone too"), {"files": ["o"]})
@@ -129,7 +129,7 @@ def test_missing_folder_is_no_other_results_harm(tmp_path):
     assert [(r["a"], r.get("why")) for r in blobs.took] == [(1, "output"), (2, None), (3, None)]
 
 
-def test_blob_that_is_gone_with_its_file_is_no_success(tmp_path):
+def test_result_whose_blob_and_file_are_gone_fails(tmp_path):
     made = box(tmp_path)
     made.keep({"a": 1, "files": [["o", "0" * 64, 1, 0o600]]})
     made.close()
@@ -138,7 +138,7 @@ def test_blob_that_is_gone_with_its_file_is_no_success(tmp_path):
     assert (blobs.took[0]["o"], blobs.took[0]["why"]) == ("failed", "output") and "files" not in blobs.took[0]
 
 
-def test_an_entry_names_no_directory_but_its_own(tmp_path):
+def test_outbox_entry_cannot_name_a_directory_elsewhere(tmp_path):
     made = box(tmp_path)
     secret = tmp_path / "elsewhere.d"
     secret.mkdir()
@@ -165,7 +165,7 @@ def test_refused_reports_do_not_hold_up_the_rest(tmp_path):
     assert any("the pilot drops it" in text for text in said) and not os.path.exists(made.folder)
 
 
-def test_delivered_in_messages_of_bounded_size(tmp_path):
+def test_outbox_is_delivered_in_messages_of_bounded_size(tmp_path):
     made = box(tmp_path)
     for attempt in range(1, 9):
         made.keep({"a": attempt, "out": "x" * 1500000})
@@ -187,7 +187,7 @@ def salvage(server, box, *nonces):
     return done.returncode, json.loads(done.stdout.decode())["found"]
 
 
-def test_what_a_pilot_left_where_others_find_it_is_sent_home_by_its_nonce(
+def test_salvage_delivers_the_results_of_a_pilot_by_its_nonce(
         server, launch, gate, tmp_path, monkeypatch):
     """With its files, though they lay on another file system than the scratch; a pilot that lives keeps its own."""
     box = str(tmp_path / "shared" / "outbox")
@@ -255,7 +255,7 @@ def hangs(fd, how):
 
 
 @pytest.mark.parametrize("flock", [no_locks, hangs])
-def test_a_file_system_without_locks(server, tmp_path, monkeypatch, flock):
+def test_outbox_works_on_a_file_system_without_locks(server, tmp_path, monkeypatch, flock):
     """Results are kept and delivered there, too, by one at a time; a claim that was left behind is nobody's."""
     monkeypatch.setattr("fcntl.flock", flock)
     monkeypatch.setattr(folder_locks, "SECONDS", 0.2)

@@ -37,7 +37,7 @@ def entry(server, data, version):
     return [server.blob(data), len(data), version]
 
 
-def test_command_and_call_see_it(server, launch):
+def test_commands_and_calls_use_the_packed_environment(server, launch):
     pilot = launch("--cores", "2")
     gets = []
     server.intercept = lambda handler, method, path: gets.append(path) if method == "GET" else None
@@ -54,7 +54,7 @@ def test_command_and_call_see_it(server, launch):
     assert sorted(os.listdir(pilot.dir)) == ["cache", "environments"]
 
 
-def test_another_python(server, launch):
+def test_environment_for_another_python_is_refused(server, launch):
     launch("--cores", "1")
     data = archive(**{"site-packages__mine.py": ""})
     server.submit([1, "echo never"], packed=entry(server, data, "3.1"))
@@ -65,7 +65,7 @@ def test_another_python(server, launch):
     assert server.result(2)["why"] == "start" and "made for Python 2.7" in server.result(2)["note"]
 
 
-def test_archive_that_is_none(server, launch):
+def test_invalid_archive_fails_its_task_alone(server, launch):
     launch("--cores", "1")
     server.submit([1, "true"], packed=entry(server, b"no archive", HERE))
     server.submit([2, "true"], packed=entry(server, bundle(("../x", tarfile.REGTYPE, "x")), HERE))
@@ -89,7 +89,7 @@ def test_archive_that_is_none(server, launch):
     [("a", tarfile.SYMTYPE, "../victim/old"), ("b", tarfile.LNKTYPE, "a")],
     [("loop", tarfile.SYMTYPE, "loop")],
 ])
-def test_nothing_leads_out(tmp_path, entries):
+def test_archive_entries_cannot_lead_out(tmp_path, entries):
     (tmp_path / "outside").write_text("outside")
     (tmp_path / "in").mkdir()
     (tmp_path / "victim").mkdir()
@@ -104,13 +104,13 @@ def test_nothing_leads_out(tmp_path, entries):
     assert not os.path.exists("/tmp/windfall-test-x")
 
 
-def test_links_inside(tmp_path):
+def test_links_inside_the_archive_are_made(tmp_path):
     (tmp_path / "in").mkdir()
     (tmp_path / "a.tar.gz").write_bytes(bundle(("lib/link", tarfile.SYMTYPE, "../f"), ("f", tarfile.REGTYPE, "text")))
     packed.unpack(str(tmp_path / "a.tar.gz"), str(tmp_path / "in"))
     assert (tmp_path / "in" / "lib" / "link").read_text() == "text"
 
-def test_hard_links(tmp_path):
+def test_hard_links_are_made_wherever_they_lead(tmp_path):
     """Also of symbolic links, and into directories that no entry has made."""
     unpacked = tmp_path / "in"
     unpacked.mkdir()
@@ -130,7 +130,7 @@ def test_hard_links(tmp_path):
     [("d/f", tarfile.REGTYPE, "x"), ("l", tarfile.LNKTYPE, "d")],
     [("a", tarfile.SYMTYPE, "b"), ("a", tarfile.REGTYPE, "x")],
 ])
-def test_archive_at_odds_with_itself(tmp_path, entries):
+def test_archive_with_colliding_entries_is_refused(tmp_path, entries):
     (tmp_path / "in").mkdir()
     (tmp_path / "a.tar.gz").write_bytes(bundle(*entries))
     with pytest.raises(BadInput, match="cannot be unpacked: [a-z/]+: "):
@@ -160,7 +160,7 @@ class ComponentLibrary:
         pass
 
 
-def test_least_recently_used_environments_go_but_never_one_in_use(tmp_path):
+def test_least_recently_used_environment_is_evicted_unless_in_use(tmp_path):
     shelf = ComponentLibrary(str(tmp_path / "archives"))
     os.mkdir(shelf.folder)
     for name in "abcd":
@@ -193,7 +193,7 @@ def test_least_recently_used_environments_go_but_never_one_in_use(tmp_path):
     assert there() == "cd" and not ours.held.keys() - {os.path.join(folder, n * 64) for n in "cd"}
 
 
-def test_bounds(tmp_path, monkeypatch):
+def test_archive_with_too_many_files_is_refused(tmp_path, monkeypatch):
     (tmp_path / "in").mkdir()
     (tmp_path / "a.tar.gz").write_bytes(bundle(("a", tarfile.REGTYPE, "text"), ("f", tarfile.REGTYPE, "text")))
     monkeypatch.setattr(packed, "MAX_FILES", 1)

@@ -29,7 +29,7 @@ def test_capture_keeps_all_or_both_ends(size, piece):
         assert data[offset:offset + len(kept)] == kept
 
 
-def test_capture_that_keeps_nothing():
+def test_capture_without_room_keeps_only_the_size():
     capture = Capture(0)
     capture.add(b"abc")
     capture.add(b"def")
@@ -38,7 +38,7 @@ def test_capture_that_keeps_nothing():
     assert report == {"out_size": 6, "out": GAP.format(6)}
 
 
-def test_slot_is_emptied_or_replaced(tmp_path):
+def test_used_slot_is_emptied_or_replaced(tmp_path):
     made = slot.Slot(0, str(tmp_path / "s"))
     first = made.directory()
     made.tidy()
@@ -58,7 +58,7 @@ def test_slot_is_emptied_or_replaced(tmp_path):
     assert made.directory() not in (first, second) and os.path.isdir(str(tmp_path))
 
 
-def test_deep_directories_go_without_recursion(tmp_path):
+def test_deep_directories_are_removed_without_recursion(tmp_path):
     top = tmp_path / "t"
     for base in ("t", "t/moved-1"):
         (tmp_path / base).mkdir()
@@ -76,7 +76,7 @@ def test_deep_directories_go_without_recursion(tmp_path):
     assert os.listdir(str(tmp_path)) == [] and os.path.exists("/etc/passwd")
 
 
-def test_disk_usage(tmp_path):
+def test_usage_counts_the_bytes_of_a_directory(tmp_path):
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "f").write_bytes(b"x" * 100000)
     assert 100000 <= slot.usage(str(tmp_path)) < 200000
@@ -104,7 +104,7 @@ def serve_once(path, reply):
     ([b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"], b""),
     ([b"HTTP/1.0 200 OK\r\n\r\nuntil", b" the end"], b"until the end"),
 ])
-def test_link_reads_replies(tmp_path, reply, body):
+def test_link_reads_valid_replies(tmp_path, reply, body):
     path = str(tmp_path / "s")
     serve_once(path, reply)
     assert link.HttpLink(routes.Routes("unix:" + path)).call(link.HttpRequest("GET", "/")).body == body
@@ -113,14 +113,14 @@ def test_link_reads_replies(tmp_path, reply, body):
 @pytest.mark.parametrize("reply", [[b"nonsense\r\n\r\n"], [b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhe"],
                                    [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"],
                                    [b"x" * 100000], []])
-def test_link_refuses_nonsense(tmp_path, reply):
+def test_link_refuses_malformed_replies(tmp_path, reply):
     path = str(tmp_path / "s")
     serve_once(path, reply)
     with pytest.raises(link.Broken):
         link.HttpLink(routes.Routes("unix:" + path)).call(link.HttpRequest("GET", "/"))
 
 
-def test_a_poll_is_given_up_a_while_after_the_server_was_last_heard(tmp_path):
+def test_poll_is_given_up_a_while_after_the_last_answer(tmp_path):
     given_up = []
 
     class Agent:
@@ -138,7 +138,7 @@ def test_a_poll_is_given_up_a_while_after_the_server_was_last_heard(tmp_path):
     assert given_up == [1] and lane.request is None
 
 
-def test_addresses():
+def test_server_addresses_are_parsed():
     assert routes.address("unix:/a/b") == ("unix", "/a/b")
     assert routes.address("https://host:80") == ("host", 80) and routes.address("https://[::1]:80/") == ("::1", 80)
     for wrong in ("http://host:80", "https://host", "host:80"):
@@ -164,7 +164,7 @@ def test_ticket_does_not_show_its_token():
     assert "secret" not in repr(ticket.Ticket("unix:/s", token="secret"))
 
 
-def test_options():
+def test_options_are_parsed_or_refused():
     options = parse(["--ticket=t", "--cores", "3", "--idle", "1.5", "--quiet"])
     assert (options.ticket, options.cores, options.idle, options.quiet) == ("t", 3, 1.5, True)
     for wrong in ([], ["--ticket", "t", "--cores", "x"], ["--ticket", "t", "--cores", "0"], ["--ticket"],
@@ -173,7 +173,7 @@ def test_options():
             parse(wrong)
 
 
-def test_host_without_machine_id(tmp_path, monkeypatch):
+def test_host_without_machine_id_makes_its_own(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     real = host._read
     monkeypatch.setattr(host, "_read", lambda path: "" if "machine-id" in path else real(path))
@@ -189,13 +189,13 @@ def test_gpus_by_environment_and_count(monkeypatch):
     assert [gpu["id"] for gpu in host.gpus(2)] == ["0", "1"]
 
 
-def test_parse_nvidia_smi():
+def test_nvidia_smi_output_is_parsed():
     assert host.parse_smi("0, NVIDIA H200, 143771\nbroken\n") == [
         {"id": "0", "name": "NVIDIA H200", "memory": 143771 << 20}]
 
 
 @pytest.mark.parametrize("way", ["fork", "posix_spawn"])
-def test_both_ways_to_start(way, monkeypatch, tmp_path):
+def test_process_starts_by_spawn_and_by_fork(way, monkeypatch, tmp_path):
     monkeypatch.setattr(spawn, "_can_spawn", way == "posix_spawn")
     reader, writer = os.pipe()
     null = os.open("/dev/null", os.O_RDWR)
@@ -212,7 +212,7 @@ def test_both_ways_to_start(way, monkeypatch, tmp_path):
         os.close(fd)
 
 
-def test_copy_and_paths(tmp_path):
+def test_copy_keeps_modes_and_paths_stay_inside(tmp_path):
     (tmp_path / "a").write_bytes(b"data")
     staging.copy(str(tmp_path / "a"), str(tmp_path / "b"), 0o755)
     assert (tmp_path / "b").read_bytes() == b"data" and (tmp_path / "b").stat().st_mode & 0o777 == 0o755

@@ -46,7 +46,7 @@ def reports_of(took):
     return {report["a"]: report for request in took for report in request.get("reports", ())}
 
 
-def test_one_bad_report_among_many():
+def test_bad_report_among_many_is_found_and_shortened():
     made = agenda()
     for attempt in range(100):
         made._queue_report(0, {"a": attempt, "exit": HUGE if attempt in (3, 70) else 0})
@@ -58,7 +58,7 @@ def test_one_bad_report_among_many():
     assert not made.shortened
 
 
-def test_what_is_refused_twice_is_dropped_and_not_held():
+def test_report_refused_twice_is_dropped_and_not_held():
     made = agenda()
     for attempt in range(5):
         made._queue_report(0, {"a": attempt})
@@ -68,7 +68,7 @@ def test_what_is_refused_twice_is_dropped_and_not_held():
     assert not made.shortened
 
 
-def test_returned_and_cancelled_stay_that():
+def test_shortened_report_stays_returned_or_cancelled():
     made = agenda()
     made._queue_report(0, {"a": 1, "o": "returned", "exit": HUGE})
     took, _ = talk(made, lambda r: any("exit" in x for x in r.get("reports", ())))
@@ -76,7 +76,7 @@ def test_returned_and_cancelled_stay_that():
 
 
 @pytest.mark.parametrize("kind", ["started", "held"])
-def test_refused_lists_do_not_loop(kind):
+def test_refused_lists_are_sent_only_once(kind):
     made = agenda()
     request = made.next_request(0)
     made.answer_received(0, {"v": 1, "epoch": 1, "seq": request["seq"], "grants": [
@@ -89,7 +89,7 @@ def test_refused_lists_do_not_loop(kind):
     assert 1 in reports_of(took) and any("refused the list" in text for text in said)
 
 
-def test_batches_grow_again():
+def test_requests_grow_again_after_a_refusal():
     made = agenda()
     made._queue_report(0, {"a": 0, "exit": HUGE})
     made._queue_report(0, {"a": 1})
@@ -100,7 +100,7 @@ def test_batches_grow_again():
     assert made.reports_at_once is None
 
 
-def test_notes_are_short_text():
+def test_notes_are_cut_to_short_text():
     made = agenda()
     made._queue_report(0, {"a": 1, "note": "x" * 9000 + "\udcff end"})
     note = made.reports[1]["note"]
@@ -108,7 +108,7 @@ def test_notes_are_short_text():
     assert short("fine") == "fine"
 
 
-def test_what_something_on_the_way_says_is_not_believed():
+def test_refusal_by_a_proxy_is_not_final():
     class Reply:
         status, body = 400, b"<html>a proxy</html>"
     assert enrol.refusal(Reply) == ""
@@ -157,7 +157,7 @@ class Exchanger:
             self.said.append(self.agenda.refused(self.now, request["seq"], enrol.refusal(reply)))
 
 
-def test_refused_by_the_real_server(real):
+def test_real_server_refuses_only_the_bad_reports(real):
     profile = real.start()
     with Client(profile) as client:
         bag = client.submit(Bag(name="b", targets=[Target(source=Items(items=["true"] * 8))]))
@@ -187,7 +187,7 @@ def _enrol_token(profile):
     return json.loads(reply.body.decode())["token"]
 
 
-def test_command_not_found_on_an_endless_path(real, monkeypatch):
+def test_missing_command_on_a_very_long_path_is_reported(real, monkeypatch):
     """What blocked a pilot for ever: the note named the whole PATH."""
     path = ":".join(f"/opt/modules/{i:04d}/some/software/package/bin" for i in range(400))
     monkeypatch.setenv("PATH", os.environ["PATH"] + ":" + path + ":/odd\udcff")

@@ -29,7 +29,7 @@ def one(server, launch):
     return run
 
 
-def test_schema_of_a_file(one):
+def test_result_file_must_fit_its_schema(one):
     check = {"file": ["result.json"], "schema": SCHEMA}
     assert "o" not in one("echo '{\"lod\": 3.5}' > result.json", check=check)
     report = one("echo '{\"lod\": \"x\"}' > result.json", check=check)
@@ -38,12 +38,12 @@ def test_schema_of_a_file(one):
     assert "missing" in one("true", check=check)["note"]
 
 
-def test_schema_of_the_output(one):
+def test_output_must_fit_its_schema(one):
     assert "o" not in one("echo '{\"lod\": 3.5}'", check={"schema": SCHEMA})
     assert one("echo no", check={"schema": SCHEMA})["note"].startswith("the output: not JSON")
 
 
-def test_schemas_and_files_nobody_can_check(one):
+def test_unusable_schemas_and_files_fail_the_task(one):
     check = {"file": ["r"], "schema": SCHEMA}
     assert "larger than 16 MB" in one("head -c 20000000 /dev/zero > r", check=check)["note"]
     assert "not a file" in one("mkfifo r", check=check)["note"]
@@ -54,7 +54,7 @@ def test_schemas_and_files_nobody_can_check(one):
     assert one("echo fine")["out"] == "fine\n"
 
 
-def test_results_nested_too_deeply_end_nobody(server, launch):
+def test_deeply_nested_result_fails_its_task_alone(server, launch):
     pilot = launch("--cores", "2", "--idle", "30")
     server.submit([1, "sleep 3; echo on"])
     server.wait_started(1)
@@ -67,7 +67,7 @@ def test_results_nested_too_deeply_end_nobody(server, launch):
     assert server.result(1)["out"] == "on\n" and pilot.spawners() == spawners
 
 
-def test_looking_holds_nobody_up(server, launch):
+def test_slow_inspection_does_not_delay_other_tasks(server, launch):
     """A schema that takes for ever is looked at while another task of the same spawner runs out of its time."""
     launch("--cores", "2", "--idle", "30")
     slow = json.dumps({"type": "string", "pattern": "(a+)+$"})
@@ -82,7 +82,7 @@ def test_looking_holds_nobody_up(server, launch):
     assert report["o"] == "cancelled" and report["out"] == word + "\n"
 
 
-def test_looking_is_killed_with_its_attempt_alone(server, launch):
+def test_killed_inspection_ends_its_attempt_alone(server, launch):
     """Whatever ends the process that looks, the task is judged, and the slot is free again."""
     pilot = launch("--cores", "1", "--idle", "30")
     slow = json.dumps({"type": "string", "pattern": "(a+)+$"})
@@ -129,20 +129,20 @@ spawner.flush()
 """
 
 
-def test_looking_has_a_hard_end(tmp_path):
+def test_inspection_that_misses_its_alarm_is_killed(tmp_path):
     """One that does not hear its own alarm is killed from outside, and the next task has its place."""
     said = subprocess.run([sys.executable, "-c", DEAF, str(tmp_path)], stdout=subprocess.PIPE, timeout=30, check=True)
     assert said.stdout.decode() == ("failed output the result could not be checked: it took longer than 0.3 s "
                                     "| on\n []\n")
 
 
-def test_looking_says_more_than_a_pipe_holds(one):
+def test_inspection_returns_more_than_a_pipe_holds(one):
     capture = [[f"value{i}", ".+", ""] for i in range(300)] + [["file", "x", "r"]]
     report = one("printf %01000d 7; echo x > r", capture=capture)
     assert len(report["values"]) == 301 and report["values"]["value299"].endswith("7")
 
 
-def test_an_alarm_at_the_last_moment_stays_inside():
+def test_alarm_at_the_last_moment_stays_inside():
     for _ in range(300):
         try:
             checks.bounded(0.0003, lambda: time.sleep(0.0002), "it")
@@ -151,7 +151,7 @@ def test_an_alarm_at_the_last_moment_stays_inside():
     assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
 
 
-def test_check_command(one):
+def test_check_command_decides_the_outcome(one):
     good = {"command": "test \"$WORD\" = yes && grep -q 3 r && echo noise && echo more >&2"}
     report = one("echo 3 > r; echo mine", check=good, environment={"WORD": "yes"})
     assert "o" not in report and report["out"] == "mine\n" and "err" not in report
@@ -185,7 +185,7 @@ def test_check_command_is_cancelled_and_does_not_hold_others_up(server, launch, 
     assert server.result(1)["o"] == "cancelled" and server.result(1)["out"] == "mine\n" and not server.outputs
 
 
-def test_captured_values(one):
+def test_values_are_captured_from_output_and_files(one):
     capture = [["lod", r"LOD=(\S+)", ""], ["all", r"n=\d+", ""], ["none", "nowhere", ""], ["deep", "end (.)", "log"]]
     report = one("echo LOD=3.5 n=12; head -c 20000000 /dev/zero > log; echo end Z >> log", capture=capture)
     assert report["values"] == {"lod": "3.5", "all": "n=12", "deep": "Z"} and "note" not in report
@@ -193,14 +193,14 @@ def test_captured_values(one):
     assert len(long["values"]["long"]) == 1000
 
 
-def test_values_of_failures(one):
+def test_values_are_captured_only_after_an_exit(one):
     capture = [["x", "x=(.)", ""]]
     assert one("echo x=1", check={"match": "y"}, capture=capture)["values"] == {"x": "1"}
     assert "values" not in one("echo x=1; kill -9 $$", capture=capture)
     assert "values" not in one("echo nothing", capture=capture)
 
 
-def test_captures_that_make_no_sense(one):
+def test_invalid_captures_are_noted(one):
     for capture in ([["x", "(", ""]], [["x", "a", "../../etc/passwd"]], [["x", "a", "none"]], [3], 3):
         report = one("echo a", capture=capture)
         assert "o" not in report and "values" not in report and report["note"]
@@ -208,6 +208,6 @@ def test_captures_that_make_no_sense(one):
     assert report["values"] == {"x": "x"} and "longer" in report["note"]
 
 
-def test_nobody_reads_outside_the_directory(one):
+def test_check_cannot_read_outside_the_directory(one):
     path = os.path.relpath("/etc/passwd", "/")
     assert "note" in one("ln -s /etc/passwd r", check={"file": ["../" + path], "schema": "{}"})

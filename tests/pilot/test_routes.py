@@ -79,7 +79,7 @@ def with_routes(server, routes, **more):
 
 @pytest.mark.parametrize("kind", ["relay", "spool"])
 @pytest.mark.parametrize("python", FOUND)
-def test_on_interpreter(python, kind, tmp_path):
+def test_relay_and_spool_work_on_every_python(python, kind, tmp_path):
     server = Server(tmp_path, tls=True)
     through = Through(server, python)
     pilot = Pilot(server, "--idle", "20", python=python, ticket=with_routes(server, through.routes(kind)))
@@ -101,7 +101,7 @@ def test_on_interpreter(python, kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["relay", "spool"])
-def test_a_relay_that_is_killed_again_and_again_loses_nothing(kind, tmp_path, monkeypatch):
+def test_repeatedly_killed_relay_loses_no_result(kind, tmp_path, monkeypatch):
     monkeypatch.setattr(relay, "PAUSES_S", (0.1,))
     server = Server(tmp_path, tls=True, lease=8000)
     server.grant_size = 4
@@ -128,7 +128,7 @@ def test_a_relay_that_is_killed_again_and_again_loses_nothing(kind, tmp_path, mo
         server.close()
 
 
-def test_the_way_that_works_is_kept(tmp_path):
+def test_working_route_is_tried_first(tmp_path):
     server = Server(tmp_path, tls=True)
     with open(server.certificate) as file:
         certificate = file.read()
@@ -146,7 +146,7 @@ def test_the_way_that_works_is_kept(tmp_path):
         server.close()
 
 
-def test_who_is_at_the_other_end_counts_on_every_way(tmp_path):
+def test_certificate_is_checked_on_every_route(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     ours, other = Server(tmp_path / "a", tls=True), Server(tmp_path / "b", tls=True)
@@ -164,7 +164,7 @@ def test_who_is_at_the_other_end_counts_on_every_way(tmp_path):
         other.close()
 
 
-def test_a_ticket_is_read_again_when_no_way_is_open(tmp_path):
+def test_ticket_is_read_again_when_no_route_works(tmp_path):
     server = Server(tmp_path, tls=True)
     path = with_routes(server, [{"kind": "relay", "address": "https://127.0.0.1:1"}])
     read = ticket.read(path)
@@ -186,7 +186,7 @@ def test_a_ticket_is_read_again_when_no_way_is_open(tmp_path):
     ([{"kind": "spool", "address": "here"}], "absolute"), ([{"kind": "pigeon", "address": "x"}], "newer pilot"),
     ([{"kind": "relay", "address": "https://a:1"}] * 40, "no list"),
 ])
-def test_routes_that_are_none(tmp_path, routes, says):
+def test_invalid_routes_are_refused(tmp_path, routes, says):
     server = Server(tmp_path, tls=True)
     server.close()
     with pytest.raises(BadInput) as wrong:
@@ -194,7 +194,7 @@ def test_routes_that_are_none(tmp_path, routes, says):
     assert says in str(wrong.value)
 
 
-def test_a_kind_of_route_that_is_not_known_is_left_out(tmp_path):
+def test_unknown_kind_of_route_is_left_out(tmp_path):
     server = Server(tmp_path, tls=True)
     server.close()
     routes = [{"kind": "pigeon", "address": "x"}, {"kind": "direct", "address": server.url}]

@@ -26,7 +26,7 @@ def one(server, launch):
     return run
 
 
-def test_success_says_what_it_used(one):
+def test_report_of_a_success_has_output_and_usage(one):
     report = one(["/bin/sh", "-c", "echo out; echo err >&2"])
     assert report.get("o", "succeeded") == "succeeded" and report["exit"] == 0
     assert report["out"] == "out\n" and report["err"] == "err\n" and report["out_size"] == 4
@@ -55,24 +55,24 @@ def test_missing_command_names_command_and_path(one):
     assert "no-such-command-anywhere" in report["note"] and "PATH" in report["note"] and "/bin" in report["note"]
 
 
-def test_not_executable_is_a_failed_start(one):
+def test_file_that_is_not_executable_fails_to_start(one):
     report = one(["/etc/passwd"])
     assert (report["o"], report["why"]) == ("failed", "start")
 
 
 @pytest.mark.parametrize("command", [[], ["nul\0byte"], [""], "echo \0", None, 7, [1, 2], ["echo", None]])
-def test_commands_that_make_no_sense(one, command):
+def test_malformed_commands_fail_to_start(one, command):
     assert (one(command)["o"], one(command)["why"]) == ("failed", "start")
     assert one("echo fine")["out"] == "fine\n"
 
 
 @pytest.mark.parametrize("spec", [{"environment": {"A=B": "c"}}, {"time": "soon"}, {"environment": [1]}, {"keep": "x"}])
-def test_specs_that_make_no_sense(one, spec):
+def test_malformed_specs_fail_to_start(one, spec):
     assert (one("true", **spec)["o"], one("true", **spec)["why"]) == ("failed", "start")
     assert one("echo fine")["out"] == "fine\n"
 
 
-def test_checks_that_make_no_sense(one):
+def test_malformed_checks_fail_the_task(one):
     assert one("true", check={"exit": 5})["why"] == "output" and one("true", check=[1])["why"] == "output"
     assert one("true", check={"match": "("})["why"] == "output" and one("true", check={"file": [1]})["why"] == "output"
 
@@ -84,22 +84,22 @@ def test_script_without_interpreter_line_runs(one, tmp_path):
     assert one([str(script), "x"])["out"] == "plain x\n"
 
 
-def test_environment_and_setup(one, monkeypatch):
+def test_task_gets_environment_and_setup_lines(one, monkeypatch):
     report = one(["sh", "-c", "echo $A $B $0"], setup=["B=set", "export B"], environment={"A": "given"})
     assert report["out"].startswith("given set ")
     assert one("echo $A-$B", {"environment": {"A": "own"}}, setup=["B=2"])["out"] == "own-2\n"
 
 
-def test_no_secret_in_environment(one):
+def test_environment_of_a_task_has_no_secret(one):
     text = one("env")["out"]
     assert "token" not in text and "WINDFALL_ATTEMPT=" in text
 
 
-def test_stdin_is_empty(one):
+def test_stdin_of_a_task_is_empty(one):
     assert one("cat; echo end")["out"] == "end\n"
 
 
-def test_own_session_and_empty_private_directory(one):
+def test_task_gets_its_own_session_and_empty_private_directory(one):
     look = "cut -d' ' -f6 /proc/$$/stat; echo $$; ls -A | wc -l; stat -c %a ."
     dirty = "touch junk; mkdir -p d/e; ln -s / root"
     first = one(["sh", "-c", look + ";" + dirty])
@@ -109,14 +109,14 @@ def test_own_session_and_empty_private_directory(one):
         assert "out" not in one("ls -A")
 
 
-def test_directory_removed_or_locked_by_the_task(one):
+def test_directory_that_a_task_removed_or_locked_is_replaced(one):
     assert one("rmdir $PWD")["exit"] == 0
     assert one("touch x; chmod 000 .")["exit"] == 0
     for _ in range(4):
         assert one("touch y && ls")["out"] == "y\n"
 
 
-def test_output_that_is_not_utf8(one):
+def test_output_that_is_not_utf8_travels_as_base64(one):
     report = one(["printf", r"\377\376abc"])
     assert base64.b64decode(report["out64"]) == b"\xff\xfeabc" and "out" not in report
 
@@ -130,13 +130,13 @@ def test_long_output_keeps_both_ends(one):
     assert short["out"] == "1\n2\n3\n4\n5\n" + GAP.format(short["out_size"] - 20) + "999\n20000\n"
 
 
-def test_cut_through_a_character(one):
+def test_cut_output_has_no_half_characters(one):
     report = one(["python3", "-c", "import sys; sys.stdout.buffer.write('ä€😀'.encode() * 20000)"])
     head, _, tail = report["out"].replace("]\n", "[").split("[")
     assert set(head.strip() + tail) == set("ä€😀")
 
 
-def test_300_megabytes_of_output(one):
+def test_300_megabytes_of_output_are_cut(one):
     report = one("head -c 300000000 /dev/zero", timeout=120)
     assert report["out_size"] == 300000000 and len(report["out"]) == 16384 + len(GAP.format(300000000 - 16384))
 
@@ -147,33 +147,33 @@ def test_nonblocking_pipe_is_not_passed_on(one):
         assert one(["python3", "-c", "import os; print(os.get_blocking(1))"])["out"] == "True\n"
 
 
-def test_time_limit(one):
+def test_task_over_its_time_limit_is_ended(one):
     report = one("echo begun; sleep 600", time=2000, grace=200)
     assert (report["o"], report["why"], report["out"]) == ("failed", "time", "begun\n")
     assert report["wall"] >= 2000
 
 
-def test_sigterm_ignored_ends_in_sigkill(one):
+def test_task_that_ignores_sigterm_gets_sigkill(one):
     report = one("trap '' TERM; sleep 600 & while :; do sleep 1; done", time=2000, grace=300)
     assert (report["why"], report["signal"]) == ("time", signal.SIGKILL)
 
 
-def test_grace_is_used(one):
+def test_task_can_save_its_state_within_its_grace(one):
     report = one("trap 'echo saved; exit 0' TERM; sleep 600 & wait", time=2000, grace=30000)
     assert (report["o"], report["why"], report["out"]) == ("failed", "time", "saved\n")
 
 
-def test_memory_limit(one):
+def test_task_over_its_memory_limit_is_ended(one):
     report = one(["python3", "-c", "x = bytearray(200 << 20); import time; time.sleep(600)"], memory=50 << 20)
     assert (report["o"], report["why"]) == ("failed", "memory")
 
 
-def test_disk_limit(one):
+def test_task_over_its_disk_limit_is_ended(one):
     report = one("head -c 30000000 /dev/zero > big; sync; sleep 600", disk=10000000)
     assert (report["o"], report["why"]) == ("failed", "disk")
 
 
-def test_checks(one):
+def test_check_of_exit_files_and_output_decides_the_outcome(one):
     assert one("exit 3", check={"exit": [0, 3]}).get("o", "succeeded") == "succeeded"
     report = one("true", check={"file": ["made"]})
     assert (report["o"], report["why"]) == ("failed", "output") and "made" in report["note"]
@@ -182,7 +182,7 @@ def test_checks(one):
     assert one("echo nothing", check={"match": "conv.*d"})["why"] == "output"
 
 
-def test_pattern_that_takes_for_ever(one):
+def test_pattern_that_takes_for_ever_is_stopped(one):
     report = one("echo aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab", check={"match": "(a+)+$"})
     assert report["why"] == "output" and "longer" in report["note"]
 
@@ -208,7 +208,7 @@ while not os.path.exists(sys.argv[2]): time.sleep(0.02)
 
 
 @pytest.mark.parametrize("more", [[], ["no environment"]])
-def test_task_that_daemonises_leaves_nobody(one, more):
+def test_task_that_daemonises_leaves_no_process(one, more):
     report = one(["python3", "-c", DAEMON] + more)
     assert report["exit"] == 0
     wait_until(lambda: not alive(int(report["out"])))
@@ -237,7 +237,7 @@ def test_daemon_of_a_running_task_lives_on(server, launch, gate, tmp_path):
         wait_until(lambda: not alive(pid))
 
 
-def test_task_that_kills_its_parent(server, launch):
+def test_task_that_kills_its_spawner_is_returned(server, launch):
     pilot = launch("--cores", "1")
     server.submit([1, "sleep 60 & echo $!; kill -9 $PPID; sleep 600"], [2, "echo fine"])
     report = server.result(1)
@@ -246,12 +246,12 @@ def test_task_that_kills_its_parent(server, launch):
     assert not [p for p in children(pilot.agent()) if p not in pilot.spawners()]
 
 
-def test_task_that_sends_its_parent_every_other_signal(one):
+def test_spawner_survives_all_other_signals_of_its_task(one):
     assert one("for s in TERM INT HUP USR1 USR2 QUIT PIPE; do kill -$s $PPID; done; echo done")["out"] == "done\n"
     assert one("echo still")["out"] == "still\n"
 
 
-def test_killed_task_among_others(server, launch):
+def test_killed_tasks_do_not_harm_others(server, launch):
     launch("--cores", "4")
     server.submit(*[[i, "kill -9 $$" if i % 5 == 0 else f"echo {i}"] for i in range(1, 101)])
     for i in range(1, 101):
@@ -259,7 +259,7 @@ def test_killed_task_among_others(server, launch):
         assert report.get("why") == "signal" if i % 5 == 0 else report["out"] == f"{i}\n"
 
 
-def test_never_more_than_the_cores(server, launch, tmp_path, gate):
+def test_tasks_never_use_more_than_the_cores(server, launch, tmp_path, gate):
     launch("--cores", "3")
     log = tmp_path / "log"
     server.submit(*[[i, f"echo + >> {log}; {gate.shell}; sleep 0.03; echo - >> {log}"] for i in range(1, 31)])
@@ -287,7 +287,7 @@ def test_gpus_are_bound_and_never_shared(server, launch, tmp_path):
     assert len(server.enrols[0]["host"]["gpus"]) == 2
 
 
-def test_what_can_never_fit_is_returned(server, launch):
+def test_task_that_can_never_fit_is_returned(server, launch):
     launch("--cores", "2", "--memory", "1000000000")
     server.submit([1, "true"], cores=3)
     server.submit([2, "true"], memory=2000000000)
@@ -297,7 +297,7 @@ def test_what_can_never_fit_is_returned(server, launch):
     assert server.result(3)["exit"] == 0
 
 
-def test_staged_behind_a_long_one_goes_elsewhere(server, launch, gate):
+def test_tasks_staged_behind_a_long_one_run_elsewhere(server, launch, gate):
     launch("--cores", "2")
     server.submit(*[[i, "true"] for i in range(1, 101)])
     server.result(100)
@@ -309,7 +309,7 @@ def test_staged_behind_a_long_one_goes_elsewhere(server, launch, gate):
     assert server.result(101)["exit"] == 0
 
 
-def test_scratch_that_cannot_be_made(server, launch):
+def test_task_without_a_scratch_directory_fails(server, launch):
     pilot = launch("--cores", "1")
     wait_until(lambda: os.path.isdir(pilot.dir) and os.listdir(pilot.dir))
     run = os.path.join(pilot.dir, [n for n in os.listdir(pilot.dir) if n.startswith("run-")][0])
@@ -322,16 +322,16 @@ def test_scratch_that_cannot_be_made(server, launch):
     assert server.result(2)["exit"] == 0
 
 
-def test_a_limit_of_months(one):
+def test_time_limit_of_months_works(one):
     assert one(["true"], time=90 * 86_400_000)["exit"] == 0
 
 
-def test_a_check_looks_only_inside(one):
+def test_check_of_a_file_outside_the_directory_fails(one):
     report = one(["true"], check={"file": ["/etc/passwd"]})
     assert report["why"] == "output" and "leads out" in report["note"]
 
 
-def test_nobody_is_busy_when_there_is_nothing_to_do(server, launch):
+def test_idle_pilot_uses_no_processor_time(server, launch):
     """Looks at limits end with the task they are for."""
     pilot = launch("--cores", "1")
     server.submit([1, "sleep 1.5"], memory=100000000, time=60000, disk=100000000)

@@ -57,7 +57,7 @@ def test_killed_spawner_is_replaced(server, launch, folder):
         assert server.result(i)["out"] == "again\n"
 
 
-def test_what_a_killed_spawner_had_not_started_runs_elsewhere(server, launch):
+def test_tasks_a_killed_spawner_had_not_started_run_elsewhere(server, launch):
     pilot = launch("--cores", "1")
     server.submit(*[[i, "true"] for i in range(1, 50)])
     server.result(49)
@@ -74,7 +74,7 @@ def state(pid):
         return file.read().rpartition(")")[2].split()[0]
 
 
-def test_stopped_tasks_die_too(server, launch, folder):
+def test_stopped_tasks_are_killed_with_the_pilot(server, launch, folder):
     pilot = launch("--cores", "1")
     server.submit([1, f"echo $$ > {folder}/a; kill -STOP $$; sleep 60"], grace=300)
     wait_until(lambda: len(pids(folder)) == 1)
@@ -83,15 +83,15 @@ def test_stopped_tasks_die_too(server, launch, folder):
     assert not alive(pids(folder)[0])
 
 
-def test_spawner_stopped_by_its_task(server, launch):
+def test_spawner_stopped_by_its_task_is_continued(server, launch):
     pilot = launch("--cores", "1")
     server.submit([1, "kill -STOP $PPID; echo stopped"], [2, "echo next"])
     server.submit([3, "kill -STOP $PPID; sleep 60"], time=500, grace=100)
     assert server.result(1)["out"] == "stopped\n" and server.result(2)["out"] == "next\n"
-    assert server.result(3)["why"] == "time" and "goes on" in pilot.text()
+    assert server.result(3)["why"] == "time" and "continued" in pilot.text()
 
 
-def test_many_left_behind_are_found_with_one_look(monkeypatch):
+def test_many_left_processes_are_found_in_one_snapshot(monkeypatch):
     """However many strays there are, the table of processes is read once."""
     looks, killed = [], []
     table = {pid: (1 if pid < 900 else pid - 500, pid, pid, 0) for pid in range(100, 1300)}
@@ -101,7 +101,7 @@ def test_many_left_behind_are_found_with_one_look(monkeypatch):
     assert killed == list(range(100, 1300)) and len(looks) == 1
 
 
-def test_eight_hundred_strays(server, launch):
+def test_eight_hundred_left_processes_are_killed(server, launch):
     launch("--cores", "1")
     bomb = "import os, time\nfor i in range(800):\n  if not os.fork(): os.setsid(), time.sleep(60)\nprint('all')"
     server.submit([1, ["python3", "-c", bomb]])
@@ -118,7 +118,7 @@ def _command(pid):
         return b""
 
 
-def test_random_kills_lose_and_double_nothing(server, launch, tmp_path):
+def test_random_kills_neither_lose_nor_repeat_tasks(server, launch, tmp_path):
     """Spawners die at random while short tasks run: each attempt begins once and ends once, and none is guessed."""
     pilot = launch("--cores", "2")
     log = tmp_path / "log"

@@ -30,19 +30,19 @@ def parts():
         return {name: archive.read(name).decode() for name in archive.namelist() if name.endswith(".py")}
 
 
-def test_same_bytes_each_time(tmp_path):
+def test_same_sources_give_the_same_zipapp(tmp_path):
     first, second = bundle.build(str(tmp_path / "a")), bundle.build(str(tmp_path / "b"))
     assert first[1] == second[1] and open(first[0], "rb").read() == open(second[0], "rb").read()
 
 
-def test_contents():
+def test_zipapp_has_pilot_wire_and_errors():
     names = parts()
     assert "windfall/pilot/bundle.py" not in names and names["windfall/__init__.py"] == ""
     assert {"__main__.py", "windfall/errors.py", "windfall/wire/messages.py"} <= set(names)
 
 
 @pytest.mark.parametrize("name", sorted(parts()))
-def test_syntax_and_library_of_3_6(name):
+def test_modules_keep_to_python_3_6(name):
     tree = ast.parse(parts()[name], name, feature_version=(3, 6))
     for node in ast.walk(tree):
         assert not isinstance(node, ast.NamedExpr)
@@ -62,20 +62,20 @@ def _imports(node):
     return []
 
 
-def test_imports_of_ours():
+def test_pilot_imports_only_wire_and_errors():
     for name, text in parts().items():
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.ImportFrom) and not node.level and node.module.startswith("windfall."):
                 assert node.module.split(".")[1] in ("wire", "errors", "pilot"), name
 
 
-def test_every_minor_version_is_here():
+def test_interpreters_to_test_with_are_found():
     """Not a failure elsewhere: there the others are left out."""
     assert FOUND
 
 
 @pytest.mark.parametrize("python", FOUND)
-def test_on_interpreter(python, tmp_path):
+def test_pilot_works_on_every_interpreter(python, tmp_path):
     server = Server(tmp_path, tls=True)
     pilot = Pilot(server, "--idle", "10", python=python)
     try:
@@ -99,7 +99,7 @@ def test_on_interpreter(python, tmp_path):
         server.close()
 
 
-def test_start_up_is_quick(tmp_path):
+def test_start_imports_no_slow_module(tmp_path):
     """Imports before the first request: no argparse, asyncio, logging, subprocess, http, typing."""
     code = ("import sys; sys.path.insert(0, {!r})\n"
             "from windfall.pilot import agent, guardian, main\n"

@@ -1,5 +1,5 @@
 """Blobs: immutable file content, named by its SHA-256.
 
-    blobs.py    where they lie, and how they arrive in pieces
-    files.py    hashing, and paths that do not lead out
+    blobs.py    the blobs on the server's disk, and their uploads in pieces
+    files.py    hashing, and paths that stay inside a directory
 """

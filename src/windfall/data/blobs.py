@@ -1,17 +1,18 @@
-"""Where blobs lie on the server.
+"""The blobs on the server's disk.
 
-    blobs/OWNER/ab/cdef…      complete: its hash fitted, and it is on the disk
-    uploads/OWNER/abcdef…     what has arrived so far
+    blobs/OWNER/ab/cdef…      a complete blob: its hash is right, and it is flushed to the disk
+    uploads/OWNER/abcdef…     the bytes of an unfinished upload
 
 Rules
-  * The hash names a blob and grants nothing: every call names the owner, and what another owner has does not exist.
-    So deduplication is per owner, and nobody learns from the speed of an upload what others hold.
-  * Complete means: hashed while it came, flushed, renamed, directory flushed.  Nothing half-written has a blob's name.
-  * Names are checked, owners escaped; no symbolic link is followed; modes are 0700 and 0600.
-  * A blob may be collected when nothing refers to it and it has lain untouched for a while; being asked for renews it,
-    so that a client that found it there has time to refer to it.
+  * The hash names a blob and grants no access: every call names the owner, and the blobs of other owners do not exist
+    for it.  So deduplication is per owner, and the speed of an upload tells nobody which files others have.
+  * A complete blob was hashed while it came, flushed and renamed, and its directory was flushed.  No half-written file
+    has a blob's name.
+  * Names are checked and owners escaped; no call follows a symbolic link; modes are 0700 and 0600.
+  * A blob may be collected when no bag refers to it and nobody has asked for it for a while; asking for it renews it,
+    so that a client that found it has time to refer to it.
 
-Everything blocks; the server calls from threads.
+All calls block; the server makes them in threads.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from windfall.errors import BadInput, Conflict, DiskFull, NotFound, TooLarge
 
@@ -40,6 +41,13 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 _BLOCK = 1 << 20
 
 
+class Span(NamedTuple):
+    """A piece's place in its blob: where the piece begins, and the blob's size."""
+
+    offset: int
+    total: int
+
+
 class Blobs:
     """All owners' blobs below one directory."""
 
@@ -48,10 +56,10 @@ class Blobs:
         self._partial = root / "uploads"
         self._limit = limit
         self._busy: set[Path] = set()
-        self._hashes: dict[Path, tuple[int, hashlib._Hash]] = {}  # how far, so that resuming need not read again
-        self._used: dict[str, int] = {}  # bytes of those owners who were asked about
-        self._changes: dict[str, dict[str, int]] = {}  # while an owner's blobs are looked at: blob → bytes by now
-        self._looking = threading.Lock()
+        self._hashes: dict[Path, tuple[int, hashlib._Hash]] = {}  # bytes hashed, so that resuming need not read again
+        self._used: dict[str, int] = {}  # bytes of the owners whose blobs have been counted
+        self._changes: dict[str, dict[str, int]] = {}  # while an owner's blobs are being counted: blob → new size
+        self._counting = threading.Lock()
         self._mutex = threading.Lock()
         for directory in (root, self._complete, self._partial):
             _make_directory(directory)
@@ -59,7 +67,7 @@ class Blobs:
     # --- reading ----------------------------------------------------------------------------------------------
 
     def size(self, owner: str, sha: str) -> int:
-        """Bytes of a complete blob, or NotFound; renews it."""
+        """Return the size of a complete blob and renew it; raise NotFound if there is none."""
         try:
             with self.open(owner, sha) as file:
                 os.utime(file.fileno())
@@ -68,7 +76,7 @@ class Blobs:
             raise _absent(sha) from error
 
     def open(self, owner: str, sha: str) -> BinaryIO:
-        """A complete blob, for reading; seek for a range."""
+        """Open a complete blob for reading; seek for a range."""
         try:
             descriptor = os.open(self._blob(owner, sha), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError as error:
@@ -78,22 +86,22 @@ class Blobs:
         return os.fdopen(descriptor, "rb", buffering=0)
 
     def received(self, owner: str, sha: str) -> int:
-        """Bytes of an unfinished upload that lie here; the next piece begins there."""
+        """Return how many bytes of an unfinished upload are here, and so where the next piece begins."""
         try:
             return os.lstat(self._upload(owner, sha)).st_size
         except FileNotFoundError:
             return 0
 
     def used(self, owner: str) -> int:
-        """Bytes of all complete blobs of an owner: looked at once, counted from then on."""
+        """Return the bytes of an owner's complete blobs: read from the disk once, kept up to date from then on."""
         if owner not in self._used:
-            with self._looking:
+            with self._counting:
                 if owner not in self._used:
-                    self._look(owner)
+                    self._count_all(owner)
         return self._used[owner]
 
     def begun(self, owner: str) -> dict[str, int]:
-        """Unfinished uploads of an owner, with their bytes; each takes a block at least."""
+        """Return an owner's unfinished uploads with their bytes; each takes a block at least."""
         found = {}
         with suppress(FileNotFoundError), os.scandir(self._partial / escape(owner)) as entries:
             for entry in entries:
@@ -101,8 +109,8 @@ class Blobs:
                     found[entry.name] = max(entry.stat(follow_symlinks=False).st_size, SMALLEST)
         return found
 
-    def _look(self, owner: str) -> None:
-        """Uploads go on meanwhile; what they change is noted, and counts in place of what was seen."""
+    def _count_all(self, owner: str) -> None:
+        """Count an owner's blobs on the disk; changes that uploads make meanwhile replace the sizes read."""
         with self._mutex:
             changes = self._changes[owner] = {}
         sizes = {}
@@ -115,7 +123,7 @@ class Blobs:
             del self._changes[owner]
 
     def _count(self, owner: str, sha: str, old: int, new: int) -> None:
-        """The mutex is held, and was when the file came or went."""
+        """Note a blob's new size; the caller holds the mutex, as when it made or removed the file."""
         if owner in self._changes:
             self._changes[owner][sha] = new
         elif owner in self._used:
@@ -124,18 +132,19 @@ class Blobs:
     # --- writing ----------------------------------------------------------------------------------------------
 
     def put(self, owner: str, body: bytes) -> str:
-        """A blob at once; its name."""
+        """Store a whole blob and return its name."""
         sha = hashlib.sha256(body).hexdigest()
         self.drop(owner, sha)
-        self.append(owner, sha, 0, len(body), [body])
+        self.append(owner, sha, Span(0, len(body)), [body])
         return sha
 
-    def append(self, owner: str, sha: str, offset: int, total: int, chunks: Iterable[bytes]) -> bool:
-        """Take a piece of an upload; True: the blob is complete and on the disk.
+    def append(self, owner: str, sha: str, span: Span, chunks: Iterable[bytes]) -> bool:
+        """Take a piece of an upload; return True when the blob is complete and on the disk.
 
-        Conflict when `offset` is not where the upload stands or another request is at it; what arrived before
-        `chunks` broke off is kept.
+        Conflict when the upload does not stand at the piece's offset, or another request is sending the blob.  The
+        bytes that arrived before `chunks` broke off are kept.
         """
+        offset, total = span
         if total > self._limit:
             raise TooLarge(f"a blob of {total} bytes is over the limit of {self._limit}")
         if not 0 <= offset <= total:
@@ -144,7 +153,7 @@ class Blobs:
             if self._exists(owner, sha):
                 return True
             with _or_disk_full(upload, self._forget):
-                if not self._take(upload, sha, offset, total, chunks):
+                if not self._take(upload, sha, span, chunks):
                     return False
                 self._publish(upload, owner, sha, total)
                 return True
@@ -157,7 +166,7 @@ class Blobs:
     # --- cleaning ---------------------------------------------------------------------------------------------
 
     def delete_unreferenced(self, keep: Callable[[str, str], bool], older_than: float = 86_400) -> int:
-        """Delete what `keep(owner, sha)` does not want and nobody touched for so many seconds; bytes freed."""
+        """Delete the blobs that `keep(owner, sha)` refuses and nobody asked for so long; return the bytes freed."""
         freed = 0
         limit = time.time() - older_than
         for owner, sha, path in self._walk():
@@ -171,7 +180,7 @@ class Blobs:
         return freed
 
     def delete_stale_uploads(self, older_than: float = 7 * 86_400) -> int:
-        """Delete uploads that nobody went on with for so many seconds; bytes freed."""
+        """Delete uploads without a new piece for so many seconds; return the bytes freed."""
         freed = 0
         limit = time.time() - older_than
         for path in sorted(self._partial.glob("*/*")):
@@ -184,8 +193,9 @@ class Blobs:
 
     # --- inside -----------------------------------------------------------------------------------------------
 
-    def _take(self, upload: Path, sha: str, offset: int, total: int, chunks: Iterable[bytes]) -> bool:
-        """True: all is there, and flushed."""
+    def _take(self, upload: Path, sha: str, span: Span, chunks: Iterable[bytes]) -> bool:
+        """Write a piece; return True when all bytes are there, have the right hash, and are flushed."""
+        offset, total = span
         _make_directory(upload.parent)
         descriptor = os.open(upload, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
@@ -203,7 +213,8 @@ class Blobs:
                 return False
             if digest.hexdigest() != sha:
                 self._forget(upload)
-                raise BadInput(f"what was sent is not {sha}", "did the file change? send it again from the start")
+                raise BadInput(f"the bytes sent do not have the SHA-256 {sha}",
+                               "did the file change? send it again from the start")
             os.fsync(descriptor)
             return True
         finally:
@@ -215,7 +226,7 @@ class Blobs:
             raise BadInput(f"more than the announced {total} bytes were sent")
 
     def _resume(self, upload: Path, descriptor: int, size: int) -> hashlib._Hash:
-        """The hash so far: remembered, or read again after a restart."""
+        """Return the hash of the bytes so far: the one in memory, or after a restart that of the bytes on the disk."""
         known, digest = self._hashes.get(upload, (-1, hashlib.sha256()))
         if known == size:
             return digest
@@ -249,10 +260,10 @@ class Blobs:
 
     @contextmanager
     def _alone(self, upload: Path) -> Iterator[Path]:
-        """One request at a time for one blob of one owner."""
+        """Admit one request at a time for a blob of an owner; raise Conflict for others."""
         with self._mutex:
             if upload in self._busy:
-                hint = "wait for it, then ask how far it came"
+                hint = "wait for it, then ask how many bytes the server has"
                 raise Conflict("another request is sending the same blob", hint, retry_after=1)
             self._busy.add(upload)
         try:
@@ -277,10 +288,10 @@ class Blobs:
 
 
 def escape(owner: str) -> str:
-    """A directory's name: no separator, no dot, no capital (some file systems fold them), reversible."""
+    """Return a directory name for an owner: reversible, no separators, no dots, no capitals (some disks fold them)."""
     raw = owner.encode("utf-8", "surrogatepass")
     if not 0 < len(raw) <= MAX_OWNER:
-        raise BadInput(f"an owner's name has 1 to {MAX_OWNER} bytes, not {len(raw)}")
+        raise BadInput(f"an owner's name must have 1 to {MAX_OWNER} bytes, not {len(raw)}")
     return "".join(chr(byte) if byte in _PLAIN else f"%{byte:02x}" for byte in raw)
 
 
@@ -291,7 +302,7 @@ def unescape(name: str) -> str:
 
 def _check_sha(sha: str) -> None:
     if not _SHA.fullmatch(sha):
-        raise BadInput("a blob is named by 64 hexadecimal digits in lower case")
+        raise BadInput("a blob's name must be 64 hexadecimal digits in lower case")
 
 
 def _absent(sha: str) -> NotFound:
@@ -300,7 +311,7 @@ def _absent(sha: str) -> NotFound:
 
 @contextmanager
 def _or_disk_full(upload: Path, forget: Callable[[Path], None]) -> Iterator[None]:
-    """A full disk gets back what the unfinished upload took."""
+    """Turn the error of a full disk into DiskFull, and free the bytes of the unfinished upload."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Files of the user: what they hold, and where they may lie."""
+"""The user's files: their hashes, and paths that stay inside a directory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BLOCK = 1 << 20
 
 
 def hash_file(path: Path) -> tuple[str, int]:
-    """SHA-256 in hex, and size, of what was read; never more than a block in memory."""
+    """Return a file's SHA-256 in hex and the size that was read, with one block in memory at a time."""
     digest = hashlib.sha256()
     size = 0
     buffer = memoryview(bytearray(_BLOCK))
@@ -25,7 +25,7 @@ def hash_file(path: Path) -> tuple[str, int]:
 
 
 def safe_join(root: Path, relative: str) -> Path:
-    """`root/relative`, refused when it leads out of `root` or through a symbolic link."""
+    """Return `root/relative`; raise BadInput if it leads out of `root` or through a symbolic link."""
     parts = relative.split("/")
     if not relative or "\0" in relative or relative.startswith("/") or any(part in ("", ".", "..") for part in parts):
         raise BadInput(f"{relative!r} is not a path below a working directory", "use a relative path without '..'")
@@ -33,7 +33,7 @@ def safe_join(root: Path, relative: str) -> Path:
     for part in parts:
         path = path / part
         if _is_link(path):
-            raise BadInput(f"{relative!r} leads through a symbolic link", "name the file where it really lies")
+            raise BadInput(f"{relative!r} leads through a symbolic link", "give the path without the link")
     return path
 
 

@@ -1,9 +1,9 @@
-"""A sweep that is to grow: which of the new points were not there before?
+"""Extension of a sweep: the points of a new sweep that the old one does not have.
 
-A point is its parameters, name and text; how the sweep was written, and what is derived from the parameters, does not
-matter.  Axes that share parameters in either sweep are compared together, the others apart: with parts A × B before
-and A' × B' now, the new points are (A' - A) × B' and (A' ∩ A) × (B' - B).  So a sweep of ten million points grows by
-arithmetic on its axes; only what cannot be told otherwise is listed.
+A point is its parameters, by name and text; the way the sweep was written, and derived parameters, do not matter.
+Axes that share parameters in either sweep are compared together, the others separately: with parts A × B before and
+A' × B' now, the new points are (A' - A) × B' and (A' ∩ A) × (B' - B).  So a sweep of ten million points grows by
+arithmetic on its axes, and points are listed only where arithmetic cannot tell.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Points = dict[tuple[str, ...], tuple[Value, ...]]  # texts → values
 
 
 class AxisComparison(NamedTuple):
-    """Axes that were compared together."""
+    """The comparison of old and new axes that share parameters."""
 
     only: list[Axis]  # points that are new, in disjoint pieces
     both: Axis | None  # points that were there
@@ -32,7 +32,7 @@ class AxisComparison(NamedTuple):
 
 
 def new_points(old: Sweep, new: Sweep) -> Sweep | None:
-    """The points of `new` that `old` has not, each once, as one sweep; None where there are none."""
+    """Return the points of `new` that `old` does not have, each once, as one sweep; None if there are none."""
     found = boxes(old, new)
     if len(found) < 2:
         return found[0] if found else None
@@ -40,7 +40,7 @@ def new_points(old: Sweep, new: Sweep) -> Sweep | None:
 
 
 def same_files(had: Sequence[Files], now: Sequence[Files]) -> None:
-    """A file must be what earlier points ran with: the results are those of one bag."""
+    """Refuse a file whose content differs from the one that earlier points of the bag ran with."""
     for before, files in zip(had, now, strict=True):
         for name, file in files.items():
             if before.get(name, file) != file:
@@ -52,7 +52,7 @@ def same_files(had: Sequence[Files], now: Sequence[Files]) -> None:
 
 
 def boxes(old: Sweep, new: Sweep) -> list[Sweep]:
-    """The same as disjoint sweeps, none of them longer than its axes."""
+    """Return the new points as disjoint sweeps, none of them longer than its axes."""
     same_parameters(_names(old), _names(new))
     parts = [_compared(before, now) for before, now in _groups(old, new)]
     found, shared = [], list[Axis]()
@@ -70,7 +70,7 @@ def _names(sweep: Sweep) -> list[str]:
 
 
 def _groups(old: Sweep, new: Sweep) -> list[tuple[list[Axis], list[Axis]]]:
-    """Axes of both sweeps that hang together by their parameters."""
+    """Return groups of (old axes, new axes) that share parameters."""
     groups: list[tuple[set[str], list[Axis], list[Axis]]] = []
     for axis, is_old in chain(((axis, True) for axis in old.axes), ((axis, False) for axis in new.axes)):
         names, before, now = set(axis_names(axis)), list[Axis](), list[Axis]()
@@ -97,7 +97,7 @@ def _compared(before: list[Axis], now: list[Axis]) -> AxisComparison:
 
 
 def _ranges(old: Axis, new: Axis) -> AxisComparison | None:
-    """Of two ranges of whole numbers in step, without listing them."""
+    """Compare two ranges of whole numbers with the same step by arithmetic; return None for other axes."""
     if not (isinstance(old, Range) and isinstance(new, Range)):
         return None
     first, step, there = new.first, new.step, old.first
@@ -120,7 +120,7 @@ def _cut(axis: Range, start: int, end: int) -> Range:
 
 
 def _listed(axes: list[Axis]) -> Points:
-    """Every point of some axes, columns in the order of their names."""
+    """Return every point of some axes, columns in the order of their names."""
     sweep = Sweep(axes=axes)
     count = source_count(sweep)
     if count > MAX_LISTED:

@@ -1,9 +1,10 @@
-"""What a bag is: the form in which it travels from client to server and rests in the journal.
+"""The records of a bag, in which it travels from client to server and is stored in the journal.
 
-A bag file is parsed into these records (`model/bagfile/reader.py`), checked (`model/checks/bag.py`), and expanded only
-when a task is granted (`model/templates/render.py`): a sweep of ten million tasks is one record.
+The reader parses a bag file into these records (`model/bagfile/reader.py`), the server checks them
+(`model/checks/bag.py`), and it renders a task only when it grants it (`model/templates/render.py`): a sweep of ten
+million tasks is one record.
 
-Times are integers in milliseconds, sizes in bytes, everywhere inside; only files and screens have units.
+All times are integers in milliseconds, all sizes in bytes; only files and screens have units.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import msgspec
 
 
 class SpecRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Base of everything here: immutable, and an unknown field is an error."""
+    """Base of all records: immutable, and an unknown field is an error."""
 
 
 # --- parameter space -----------------------------------------------------------------------------------------
@@ -37,20 +38,20 @@ class Values(SpecRecord, frozen=True, tag="values"):
 
 
 class Zip(SpecRecord, frozen=True, tag="zip"):
-    """Several lists walked together, as one axis of the product (`[[sweep.zip]]`)."""
+    """Several lists that vary together, as one axis of the product (`[[sweep.zip]]`)."""
 
     columns: list[Values]
 
 
 class Derived(SpecRecord, frozen=True, tag="derived"):
-    """`out = "result-{position}.txt"`: a value made of others; adds no points."""
+    """`out = "result-{position}.txt"`: a parameter made of others; it adds no points."""
 
     name: str
     template: str
 
 
 class Law(SpecRecord, frozen=True):
-    """How one parameter is drawn: `uniform(0, 1)`, `loguniform(1e-3, 1)`, `normal(0, 1)`, `integer(1, 6)`."""
+    """The law of a random parameter: `uniform(0, 1)`, `loguniform(1e-3, 1)`, `normal(0, 1)`, `integer(1, 6)`."""
 
     name: str
     law: str
@@ -115,12 +116,12 @@ class Resources(SpecRecord, frozen=True):
     memory: int = 0  # 0: not stated
     gpus: int = 0
     disk: int = 0
-    whole: bool = False  # all of a pilot's node, whatever it has; `cores` is then the least it must have
-    nodes: int = 1  # on each of which it has the above
+    whole: bool = False  # the whole node of a pilot; `cores` is then the least that the node must have
+    nodes: int = 1  # on each of which the task has the resources above
 
 
 class Input(SpecRecord, frozen=True):
-    """A file to lie at `path` (relative to the working directory) before the task starts."""
+    """A file that the task finds at `path` (relative to its working directory) when it starts."""
 
     path: str
     blob: str  # sha256 in hex
@@ -131,16 +132,16 @@ class Input(SpecRecord, frozen=True):
 class Family(SpecRecord, frozen=True):
     """Inputs whose names have parameters in them: `"data-{x}.dat -> in.dat"`."""
 
-    path: str  # template: where it lies for the task
-    source: str  # template: what it was called at home; looked up in `files`; where it comes out empty, no file
+    path: str  # template: its path for the task
+    source: str  # template: its name at home, a key of `files`; a task for which it is empty gets no file
     files: dict[str, tuple[str, int, int]]  # name at home → (blob, size, mode)
 
 
 class Placed(SpecRecord, frozen=True):
-    """`"site:/scratch/ref/panel.bin -> panel.bin"`: a file that is on the host already; linked to, never copied."""
+    """`"site:/scratch/ref/panel.bin -> panel.bin"`: a file that is on the host already; the pilot links to it."""
 
-    path: str  # template; empty: it is only looked for
-    there: str  # template: absolute path on the host, or a name that the site's file has a path for
+    path: str  # template; empty: the file must exist, and gets no link
+    there: str  # template: absolute path on the host, or a name for which the site file has a path
 
 
 class Capture(SpecRecord, frozen=True):
@@ -163,14 +164,14 @@ class Packed(SpecRecord, frozen=True):
 
 
 class Check(SpecRecord, frozen=True):
-    """What makes a result valid."""
+    """The conditions of a valid result."""
 
     exit: list[int] = msgspec.field(default_factory=lambda: [0])
     file: list[str] = []
     match: str = ""
     schema: str = ""  # a JSON schema, as text, that the first of `file`, or else the standard output, must fit
     command: str | list[str] = ""  # template; run after the task in its directory, must end with 0
-    hopeless: list[int] = []  # exit codes after which it is not tried again
+    hopeless: list[int] = []  # exit codes after which the task is not retried
 
 
 class Target(SpecRecord, frozen=True):
@@ -190,37 +191,37 @@ class Target(SpecRecord, frozen=True):
     outputs: list[str] = []
     families: list[Family] = []
     placed: list[Placed] = []
-    takes: list[str] = []  # targets whose output files are brought to these tasks (`{main.outputs}`)
-    checkpoint: list[str] = []  # saved when the attempt is ended early, there again for the next (Y15)
+    takes: list[str] = []  # targets whose output files are inputs of these tasks (`{main.outputs}`)
+    checkpoint: list[str] = []  # files saved when an attempt is ended early, and inputs of the next attempt (Y15)
     retries: int = 3
-    memory_retries: int = 0  # after out-of-memory, this often again with twice the memory
+    memory_retries: int = 0  # retries after out-of-memory, each with twice the memory
     environment: dict[str, str] = {}
     setup: list[str] = []
     modules: list[str] = []  # `module load` before anything else
     container: str = ""  # image; run with apptainer, singularity, podman or docker, whichever the host has
     packed: Packed | None = None
     capture: list[Capture] = []
-    scratch: str = ""  # "failed": a failed task's directory is kept, as an archive
+    scratch: str = ""  # "failed": the server keeps a failed task's directory, as an archive
     priority: int = 0
     check: Check = Check()
-    at_once: int = 0  # most of its tasks in play at a time; 0: any number
-    crowd: str = ""  # targets of one crowd count together
+    at_once: int = 0  # most tasks in play at a time; 0: no limit
+    crowd: str = ""  # concurrency group: its targets share one at-once limit
 
 
 class Policy(SpecRecord, frozen=True):
-    """`batch`: so many tasks of a target go together, one after the other in one slot; 0: as many as seem right."""
+    """The policies of a bag."""
 
     select: str = "fcfs"
-    batch: int = 0
+    batch: int = 0  # tasks of a target that run one after the other in one slot; 0: as many as the server chooses
     batch_timeout: int = 30_000  # ms that an incomplete batch of an open bag waits for more tasks
     deadline: int = 0  # refused until there is a mechanism
     provision: str = "swarm"  # how many pilots to ask for, and where
     budget: int = 0  # ms of cores; 0: none
-    replicate: str = "tail-safe"  # may late tasks run twice?  A preset, or an expression
+    replicate: str = "tail-safe"  # a preset, or an expression: may a late task run twice?
     requirements: str = ""  # expressions (`model/policies/expressions.py`); "": none
     rank: str = ""
     sites: str = ""
-    fail_over: str = ""  # the site where tasks go that keep failing
+    fail_over: str = ""  # the site for tasks that keep failing elsewhere
     per_host: str = ""  # an expression: how many tasks of the bag a host may hold
     attempt_deadline: str = ""  # an expression: s in which an attempt is to have ended
     replicas_per_task: str = ""  # caps (`model/policies/replica_caps.py`); "": the preset's own
@@ -228,7 +229,7 @@ class Policy(SpecRecord, frozen=True):
     replicas_cost: str = ""
 
     def __post_init__(self) -> None:
-        """Of a number that is given in the place of a text: Policy(rank=2)."""
+        """Turn numbers into texts, so that Policy(rank=2) works."""
         for name in ("rank", "per_host", "attempt_deadline", "replicas_per_task"):
             value: object = getattr(self, name)
             if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -236,10 +237,10 @@ class Policy(SpecRecord, frozen=True):
 
 
 class Flows(SpecRecord, frozen=True):
-    """Files that go from task to task, as columns: `after[k]` waits for `before[k]` and is brought one of its outputs.
+    """Files that go from task to task, as columns: `after[k]` waits for `before[k]` and gets one of its outputs.
 
-    Tasks are numbers within the bag, `name` and `place` are places in `names`: what the file is called as an output of
-    `before`, and where it lies for `after`.  A negative `before` is no task: -1 is the first of `blobs`, -2 the next.
+    Tasks are numbers within the bag; `name` and `place` are indices of `names`: the file's name as an output of
+    `before`, and its path for `after`.  A negative `before` is a blob: -1 is the first of `blobs`, -2 the next.
     """
 
     names: list[str] = []
@@ -261,16 +262,16 @@ class Bag(SpecRecord, frozen=True):
 
 
 class Piece(SpecRecord, frozen=True):
-    """Tasks of one target."""
+    """Tasks for one target."""
 
     target: str
     source: Source
 
 
 class Part(SpecRecord, frozen=True):
-    """More tasks for an open bag, numbered on from those it has, with what they wait for."""
+    """More tasks for an open bag, with their prerequisites; their numbers follow those of the bag's tasks."""
 
-    first: int  # the number of the first of them
+    first: int  # the number of the first one
     pieces: list[Piece]
     edges: list[tuple[int, int]] = []
     flows: Flows | None = None
@@ -278,8 +279,8 @@ class Part(SpecRecord, frozen=True):
 
 MAX_TASKS = 100_000_000  # of one bag
 MAX_NAME = 200
-INSTANCE = "instance-number"  # the parameter of an application's tasks that differ in nothing else
+INSTANCE = "instance-number"  # the parameter that alone distinguishes equal tasks of an application
 MAX_TEXT = 1 << 20  # one command, template or value
-MAX_BATCH = 1_000  # tasks that go together
+MAX_BATCH = 1_000  # tasks in one batch
 MAX_WEIGHT = 1_000  # of a user, where several share a site
 MAX_TARGETS = 10_000

@@ -3,7 +3,7 @@
     sizes       2GB is 2·10⁹ bytes, 2GiB is 2·2³⁰; a bare letter is binary as in Slurm and ulimit: 2G is 2GiB
     durations   500ms, 90s, 30min, 1h30m, 2d; parts add up
 
-A number without a unit is refused: whether `time = 30` means seconds or minutes is not for us to guess.
+A number without a unit is refused, since `time = 30` could mean seconds or minutes.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from windfall.errors import BadInput
 
 MAX_SIZE = 1 << 60
 MAX_DURATION = 100 * 366 * 86_400_000  # a century
+MAX_CORE_TIME = 1 << 59
 
 _SIZES = {"": 1, "b": 1}
 for _power, _letter in enumerate("kmgtp", start=1):
@@ -35,16 +36,16 @@ _CORE_TIME = re.compile(r"\s*(\d{1,19}(?:\.\d{1,9})?)\s*core-([A-Za-z]+)\s*", re
 
 
 def parse_size(text: object, what: str = "size") -> int:
-    """`"2GB"` → bytes."""
+    """Return the bytes of a size: `"2GB"`."""
     match = _PART.fullmatch(text) if isinstance(text, str) else None
     factor = _SIZES.get(match[2].lower()) if match else None
     if match is None or factor is None or (match[2] == "" and match[1] != "0"):
         raise BadInput(f"{what}: {_shown(text)} is not a size", "write a number and a unit, as in 512MB, 2GB or 2GiB")
-    return _bounded(_scaled(match[1], factor), MAX_SIZE, what, text)
+    return _bounded(_scaled(match[1], factor), MAX_SIZE, f"{what}: {_shown(text)}", exact_size(MAX_SIZE))
 
 
 def parse_duration(text: object, what: str = "duration") -> int:
-    """`"1h30m"` → milliseconds."""
+    """Return the milliseconds of a duration: `"1h30m"`."""
     total, at = 0, 0
     while isinstance(text, str) and at < len(text):
         match = _PART.match(text, at)
@@ -57,34 +58,35 @@ def parse_duration(text: object, what: str = "duration") -> int:
         raise BadInput(
             f"{what}: {_shown(text)} is not a duration", "write numbers and units, as in 90s, 30min, 1h30m or 2d"
         )
-    return _bounded(total, MAX_DURATION, what, text)
+    return _bounded(total, MAX_DURATION, f"{what}: {_shown(text)}", exact_duration(MAX_DURATION))
 
 
 def parse_core_time(text: object, what: str = "budget") -> int:
-    """`"100 core-hours"` → milliseconds of cores."""
+    """Return the milliseconds of cores of a core time: `"100 core-hours"`."""
     match = _CORE_TIME.fullmatch(text) if isinstance(text, str) else None
     factor = _DURATIONS.get(match[2].lower()) if match else None
     if match is None or factor is None or factor == 1:
-        raise BadInput(f"{what}: {_shown(text)} is not a time of cores", "as in 100 core-hours, or 2 core-days")
-    return _bounded(_scaled(match[1], factor), 1 << 59, what, text)
+        raise BadInput(f"{what}: {_shown(text)} is not a core time", "as in 100 core-hours, or 2 core-days")
+    most = format_core_time(MAX_CORE_TIME)
+    return _bounded(_scaled(match[1], factor), MAX_CORE_TIME, f"{what}: {_shown(text)}", most)
 
 
 def format_core_time(ms: int) -> str:
-    """`96`, `0.25`, of core-hours; where that would be nothing, of core-seconds."""
+    """Return a time of cores in core-hours, a very short one in core-seconds."""
     if ms >= 36_000 or not ms:
         return f"{ms / 3_600_000:.4g} core-hours"
     return f"{ms / 1000:.3g} core-seconds"
 
 
 def _scaled(number: str, factor: int) -> int:
-    """Exact, so that 0.1GB is 100,000,000."""
+    """Multiply exactly, so that 0.1GB is 100,000,000."""
     whole, _, fraction = number.partition(".")
     return int(whole + fraction) * factor // int("1" + "0" * len(fraction))
 
 
-def _bounded(value: int, most: int, what: str, text: object) -> int:
+def _bounded(value: int, most: int, what: str, most_text: str) -> int:
     if value > most:
-        raise BadInput(f"{what}: {_shown(text)} is out of all bounds")
+        raise BadInput(f"{what} is too large; at most {most_text}")
     return value
 
 
@@ -94,7 +96,7 @@ def _shown(text: object) -> str:
 
 
 def format_size(size: int) -> str:
-    """Three significant digits, decimal units: `2.05 GB`."""
+    """Return a size with three significant digits and decimal units: `2.05 GB`."""
     value = float(size)
     for unit in ("B", "kB", "MB", "GB", "TB", "PB"):
         if value < 999.5 or unit == "PB":
@@ -104,7 +106,7 @@ def format_size(size: int) -> str:
 
 
 def format_duration(ms: int) -> str:
-    """The two largest units: `350ms`, `4.20s`, `12m05s`, `3h07m`, `2d04h`."""
+    """Return a duration in its two largest units: `350ms`, `4.20s`, `12m05s`, `3h07m`, `2d04h`."""
     if ms < 1000:
         return f"{ms}ms"
     if ms < 60_000:
@@ -118,7 +120,7 @@ def format_duration(ms: int) -> str:
 
 
 def exact_duration(ms: int) -> str:
-    """One that parses back to the same number of milliseconds."""
+    """Return a duration that parses back to the same number of milliseconds."""
     parts = []
     for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000), ("ms", 1)):
         count, ms = divmod(ms, size)
@@ -128,7 +130,7 @@ def exact_duration(ms: int) -> str:
 
 
 def exact_size(size: int) -> str:
-    """One that parses back to the same number of bytes."""
+    """Return a size that parses back to the same number of bytes."""
     for letter, power in (("T", 4), ("G", 3), ("M", 2), ("k", 1)):
         for unit, factor in ((letter + "iB", 1024**power), (letter + "B", 1000**power)):
             if size and size % factor == 0:

@@ -1,4 +1,4 @@
-"""One task per line, as in APST: program and arguments, input files, output files, relative cost.
+"""Reader for APST's task files, one task per line: program and arguments, input files, output files, relative cost.
 
     # blast one sequence each
     blast seq1.fa -o r1.txt ; in: seq1.fa, ../db/nt.idx -> nt.idx ; out: r1.txt ; cost: 3.5
@@ -42,7 +42,7 @@ class TaskLine(NamedTuple):
 
 
 def load(path: str | Path, name: str = "", task: dict[str, object] | None = None) -> Parsed:
-    """Read a file; its inputs are looked for beside it.  `task` has keys of `[task]` that go for every line."""
+    """Read a file and find its inputs beside it.  `task` has keys of `[task]` that apply to every line."""
     path = Path(path)
     return parse(read_text(path, "the file of tasks"), str(path), path.parent, name or path.stem, task or {})
 
@@ -59,7 +59,7 @@ def parse(text: str, file: str, base: Path, name: str, task: dict[str, object]) 
             raise
         tasks.append(found)
     if not tasks:
-        raise BadInput("there are no tasks in it", "one command a line", where=file)
+        raise BadInput("the file has no tasks", "write one command a line", where=file)
     target = reader.with_task(_target(tasks, files), task)
     bag = Bag(name=name, targets=[target])
     reader.validate(bag)
@@ -73,29 +73,34 @@ def _lines(text: str, file: str) -> Iterator[tuple[str, str]]:
 
 
 def _task(line: str) -> TaskLine:
-    """One line, read."""
+    """Read the task of a line."""
     if "\0" in line:
-        raise BadInput("there is a NUL character in it")
+        raise BadInput("the line has a NUL character")
     command, *parts = _PART.split(line)
     if not command.strip():
         raise BadInput("there is no command before the first ';'")
     given: dict[str, list[str]] = {}
     for key, text in zip(parts[::2], parts[1::2], strict=True):
-        if key not in _PARTS:
-            raise BadInput(f"'; {key}:' is no part of a task", nearest(key, _PARTS), text=f"; {key}:")
         if key in given:
-            raise BadInput(f"'; {key}:' is there twice", "separate files by commas", text=f"; {key}:")
-        given[key] = [each.strip() for each in text.split(",")]
-        if "" in given[key] or len(given[key]) > MAX_EACH:
-            raise BadInput(f"'; {key}:' needs 1 to {MAX_EACH} entries with commas between them", text=f"; {key}:")
+            raise BadInput(f"'; {key}:' is given twice", "separate files by commas", text=f"; {key}:")
+        given[key] = _entries(key, text)
     outputs = words.paths(given.get("out", []), "out")
     return TaskLine(command.strip(), list(map(_input, given.get("in", []))), outputs, _cost(given.get("cost", ["1"])))
+
+
+def _entries(key: str, text: str) -> list[str]:
+    if key not in _PARTS:
+        raise BadInput(f"a task has no part '; {key}:'", nearest(key, _PARTS), text=f"; {key}:")
+    entries = [each.strip() for each in text.split(",")]
+    if "" in entries or len(entries) > MAX_EACH:
+        raise BadInput(f"'; {key}:' needs 1 to {MAX_EACH} entries with commas between them", text=f"; {key}:")
+    return entries
 
 
 def _input(text: str) -> tuple[str, str]:
     source, arrow, place = (part.strip() for part in text.partition("->"))
     if not source or (arrow and not place):
-        raise BadInput("not an input", 'as in "a.dat" or "a.dat -> data/a.dat"', text=tpl.excerpt(text))
+        raise BadInput("not an input file", 'as in "a.dat" or "a.dat -> data/a.dat"', text=tpl.excerpt(text))
     return source, check.relative_path(place_of(source, place), "in")
 
 
@@ -111,21 +116,26 @@ def _cost(texts: list[str]) -> str:
 def _target(tasks: list[TaskLine], files: dict[str, Blob]) -> Target:
     inputs = range(1, 1 + max(len(task.inputs) for task in tasks))
     outputs = range(1, 1 + max(len(task.outputs) for task in tasks))
-    files_in, files_out = (f"{part}{n}" for n in inputs for part in ("in", "at")), (f"out{n}" for n in outputs)
-    columns = ["command", *files_in, *files_out, "cost"]
-    rows = (_row(task, len(inputs), len(outputs)) for task in tasks)
-    table = Table(columns=columns, text="\n".join(map(format_row, rows)), count=len(tasks))
-    named = [{task.inputs[n - 1][0] for task in tasks if len(task.inputs) >= n} for n in inputs]
     return Target(
         command=["/bin/sh", "-c", "{command}"],
-        source=Sweep(axes=[table]),
-        families=[
-            Family(path=f"{{at{n}}}", source=f"{{in{n}}}", files={name: files[name] for name in sorted(names)})
-            for n, names in zip(inputs, named, strict=True)
-        ],
+        source=Sweep(axes=[_table(tasks, inputs, outputs)]),
+        families=[_family(tasks, n, files) for n in inputs],
         outputs=[f"{{out{n}}}" for n in outputs],
         cost="{cost}",
     )
+
+
+def _table(tasks: list[TaskLine], inputs: range, outputs: range) -> Table:
+    files_in, files_out = (f"{part}{n}" for n in inputs for part in ("in", "at")), (f"out{n}" for n in outputs)
+    columns = ["command", *files_in, *files_out, "cost"]
+    rows = (_row(task, len(inputs), len(outputs)) for task in tasks)
+    return Table(columns=columns, text="\n".join(map(format_row, rows)), count=len(tasks))
+
+
+def _family(tasks: list[TaskLine], n: int, files: dict[str, Blob]) -> Family:
+    """Return the n-th inputs of all tasks."""
+    names = {task.inputs[n - 1][0] for task in tasks if len(task.inputs) >= n}
+    return Family(path=f"{{at{n}}}", source=f"{{in{n}}}", files={name: files[name] for name in sorted(names)})
 
 
 def _row(task: TaskLine, inputs: int, outputs: int) -> list[str]:

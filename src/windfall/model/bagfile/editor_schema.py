@@ -1,6 +1,6 @@
-"""The bag file as a JSON schema, for editors: made of the tables that the parser reads by.
+"""The JSON schema of bag files, for editors, made from the parser's own tables.
 
-It says less than the parser: what the parser takes, the schema takes.
+The schema is weaker than the parser: it accepts every file that the parser accepts, and others.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ VALUE: Schema = {"type": ["string", "number", "boolean"]}
 
 
 def bag_schema() -> Schema:
-    """Draft 2020-12."""
+    """Return the schema, in draft 2020-12."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Windfall bag file",

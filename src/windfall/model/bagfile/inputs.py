@@ -1,11 +1,11 @@
-"""Files that tasks need: found on this machine, hashed once, given to a target.
+"""Input files of tasks: found on this machine, hashed once, added to a target.
 
-    "a.dat"                        lies at a.dat for every task
-    "genome.fa -> data/genome.fa"  lies elsewhere
+    "a.dat"                        every task finds the file at a.dat
+    "genome.fa -> data/genome.fa"  every task finds the file at data/genome.fa
     "scripts"                      a directory: all files below it
-    "data-{x}.dat -> in.dat"       differs from task to task: every file it can be is looked for now
-    "site:/ref/panel.bin -> p"     is on the hosts already; linked to, or without an arrow only looked for
-    "site:panel.bin -> p"          the same, wherever the site's file says that it lies there
+    "data-{x}.dat -> in.dat"       each task has its own file; all of them must exist now
+    "site:/ref/panel.bin -> p"     the file is on the hosts; the pilot links to it, or without an arrow checks it
+    "site:panel.bin -> p"          the same, at the path that the site file names
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from windfall.model.spec import Family, Input, Placed, Sweep, Target
 from windfall.model.templates import template as tpl
 from windfall.model.templates.families import renderings
 
-BESIDE = "inputs are looked for beside the bag file"
+BESIDE = "inputs must be beside the bag file"
 
 Blob = tuple[str, int, int]  # sha256, size, mode
 
 
 class InputFinder:
-    """Finds and hashes; `uploads` collects the files met."""
+    """Finds and hashes input files; `uploads` collects them."""
 
     def __init__(self, base: Path):
         self.base = base
@@ -37,10 +37,11 @@ class InputFinder:
         self._known: dict[Path, Blob] = {}
 
     def add(self, target: Target, text: str) -> Target:
-        """The target with one more entry of `inputs`."""
+        """Return the target with one more entry of `inputs`."""
         source, arrow, place = (part.strip() for part in text.partition("->"))
         if not source or (arrow and not place):
-            raise BadInput("not an input", 'as in "genome.fa" or "genome.fa -> data/genome.fa"', text=tpl.excerpt(text))
+            hint = 'as in "genome.fa" or "genome.fa -> data/genome.fa"'
+            raise BadInput("not an input file", hint, text=tpl.excerpt(text))
         if source.startswith("site:"):
             there = source[len("site:") :]
             return replace(target, placed=[*target.placed, Placed(path=_tidy(place), there=there)])
@@ -59,21 +60,23 @@ class InputFinder:
         return [_input(f"{place}/{name}", self.blob(os.path.join(source, name))) for name in names]
 
     def _below(self, source: str) -> list[str]:
-        """All files below a directory, named as seen from it, in a fixed order."""
+        """Return all files below a directory, by their paths from there, in a fixed order."""
         root = self.base / source
         found: list[str] = []
         for folder, folders, names in os.walk(root):
             folders.sort()
             found += [os.path.relpath(os.path.join(folder, name), root) for name in sorted(names)]
             if len(found) > bag.MAX_FILES:
-                said = f"the input '{source}' has more than {bag.MAX_FILES:,} files"
-                raise TooLarge(said, "make an archive of it", text=source)
+                message = f"the input directory '{source}' has more than {bag.MAX_FILES:,} files"
+                raise TooLarge(message, "make an archive of it", text=source)
         return found
 
     def _family(self, target: Target, source: str, place: str) -> Family:
         if not isinstance(target.source, Sweep) or (not target.source.axes and not target.source.derived):
             raise BadInput(
-                "an input has parameters in its name, but there is no sweep", "write {{ and }} for braces", text=source
+                "an input has parameters in its name, but the bag has no [sweep]",
+                "write {{ and }} for braces",
+                text=source,
             )
         _known_parameters(target.source, source, place)
         files: dict[str, Blob] = {}
@@ -101,14 +104,14 @@ class InputFinder:
         return self._known[file]
 
     def text(self, name: str, what: str) -> str:
-        """A small file whose text goes along."""
+        """Return the text of a small file that travels in the bag."""
         try:
             with open(self.base / name, "rb") as stream:
                 data = stream.read(4 * MAX_SCHEMA + 1)
             return data.decode()
         except OSError as error:
             raise BadInput(
-                f"{what} '{tpl.excerpt(name)}' cannot be read: {error.strerror}", "it is looked for beside the bag file"
+                f"{what} '{tpl.excerpt(name)}' cannot be read: {error.strerror}", "its path is relative to the bag file"
             ) from None
         except UnicodeDecodeError:
             raise BadInput(f"{what} '{tpl.excerpt(name)}' is not UTF-8 text") from None
@@ -125,7 +128,7 @@ def _known_parameters(sweep: Sweep, *templates: str) -> None:
 
 
 def place_of(source: str, place: str) -> str:
-    """Where it lies for the task: as at home, if that is below the bag file; else by its last name."""
+    """Return a file's path for the task: `place`, else its path if below the bag file, else its last name."""
     if place:
         return _tidy(place)
     inside = not source.startswith("/") and ".." not in source.split("/")
@@ -137,7 +140,7 @@ def _tidy(path: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Without parameters: what the braces stand for."""
+    """Return the text of a template without parameters, with its doubled braces as single ones."""
     return "".join(map(str, tpl.pieces(text)))
 
 

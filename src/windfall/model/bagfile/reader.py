@@ -1,14 +1,13 @@
-"""A bag file (TOML), or the options of `windfall run`, into a `Bag`.
+"""Reader for bag files (TOML) and for the options of `windfall run`; it returns a `Bag`.
 
-The language is the tables of `words.py`: what is not in them is an error that names the nearest known word; what
-DESIGN.md promises for later is refused by name, saying what exists now.  Every complaint carries file and line,
-and the text at fault.
+The tables of `words.py` define the language.  An unknown key is an error that names the nearest known one; a key that
+DESIGN.md plans for later is refused with what exists now.  Every error carries file and line, and the text at fault.
 
     [bag]  [sweep]  [[sweep.zip]]  [sweep.latin]  [sweep.csv]  [task]  [check]  [capture]  [policy]
     [targets.NAME]  [targets.NAME.sweep]  [targets.NAME.check]  [targets.NAME.capture]
 
-`[task]`, `[check]` and `[capture]` speak of the main target, the one that `[bag] command` starts; a further target
-says its own, with the keys of `[task]` directly in `[targets.NAME]`.
+`[task]`, `[check]` and `[capture]` apply to the main target, whose command is `[bag] command`; a further target has its
+own, with the keys of `[task]` directly in `[targets.NAME]`.
 """
 
 from __future__ import annotations
@@ -58,16 +57,16 @@ MAX_FILE = 64 << 20
 
 
 class Parsed(NamedTuple):
-    """A bag and where the files it names lie on this machine."""
+    """A bag, and the places of its files on this machine."""
 
     bag: Bag
     uploads: Mapping[str, Path | bytes]  # sha256 → file, or its contents
-    pythons: dict[str, Path]  # target → what its `python` names, still to be packed
-    results: Mapping[tuple[int, str], str] | None = None  # (task, output) → where it lands; None: all as ever
-    numbers: Sequence[int] | None = None  # of its tasks in the server, where they are others than here
+    pythons: dict[str, Path]  # target → the environment or file that `python` names, not packed yet
+    results: Mapping[tuple[int, str], str] | None = None  # (task, output) → its place here; None: the usual places
+    numbers: Sequence[int] | None = None  # the server's numbers of the tasks, where they differ from those here
 
 
-# --- what may stand where --------------------------------------------------------------------------------------
+# --- keys ------------------------------------------------------------------------------------------------------
 
 _POLICIES = ("deadline",)
 _SO_FAR = ("there is select, rank, requirements, sites, per-host, batch, batch-timeout, provision, replicate, "
@@ -79,7 +78,7 @@ LATER = {
         "pipeline": "targets can follow one another whole, with after; batches are of one target's tasks",
     },
 }
-"""Words of the language whose mechanism does not exist yet, and what there is."""
+"""Keys whose mechanism does not exist yet, with a hint at what exists."""
 
 PARTS = ("sweep", "check", "capture")  # tables that a target has
 KEYS: dict[str, dict[str, words.KeySpec | None]] = {
@@ -106,14 +105,14 @@ _COLUMN = re.compile(r"^([\w-]+), (?:line \d+, )?column \d+: ")
 
 
 class KeyLocator:
-    """Finds the line of a key, when something is to be said about it."""
+    """Finds the line of a key for an error."""
 
     def __init__(self, file: str, text: str):
         self.file, self.text = file, text
 
     @contextmanager
     def at(self, *path: str | int) -> Iterator[None]:
-        """Complaints from inside get the line of this key, unless they already have one."""
+        """Give an error raised inside the line of this key, unless it has one already."""
         try:
             yield
         except BadInput as error:
@@ -127,12 +126,12 @@ class KeyLocator:
             raise
 
     def _point(self, error: BadInput, line: int) -> None:
-        """A caret in an expression, put below the line of the file that has it."""
+        """Put the caret of an error in an expression below the file's own line."""
         part, caret = error.text.split("\n")
         whole = self.text.split("\n")[line - 1]
         column = whole.find(part) + caret.index("^") - 3
         if part not in whole:
-            return  # it is written otherwise there, with escapes
+            return  # the file writes the expression differently, with escapes
         error.where = f"{error.where}:{column}"
         error.text = pointed(whole, column)
         error.message = _COLUMN.sub(r"\1: ", error.message)
@@ -149,7 +148,7 @@ class KeyLocator:
 
 
 class OptionsLocator(KeyLocator):
-    """The same for what was given on the command line."""
+    """Locates nothing: options of the command line have no lines."""
 
     def __init__(self) -> None:
         super().__init__("", "")
@@ -159,7 +158,7 @@ class OptionsLocator(KeyLocator):
 
 
 def _without_long_strings(text: str) -> str:
-    """Multi-line strings may contain what looks like keys and tables."""
+    """Blank out multi-line strings, whose content may look like keys and tables."""
     if '"""' not in text and "'''" not in text:
         return text
     return _LONG_STRING.sub(lambda match: "\n" * match[0].count("\n"), text)
@@ -171,30 +170,32 @@ _HEADER = re.compile(r"\s*\[\[?\s*([^\]]*?)\s*\]\]?\s*(?:#.*)?$")
 
 
 def _line_of(lines: list[str], path: KeyPath) -> int | None:
-    """Best line for a key: its own, that of a part of it, its table's, else None."""
+    """Return the best line for a key: its own, that of a part of it, its table's, else None."""
     names = [str(part) for part in path if isinstance(part, str)]
     nth = next((part for part in path if isinstance(part, int)), 0)
-    table: list[str] = []
     best: tuple[int, int] | None = None  # how much of the path it matches, line
+    for number, full in _key_lines(lines, names, nth):
+        if full == names[: len(full)] and (best is None or len(full) > best[0]):
+            best = (len(full), number)
+    return best[1] if best else None
+
+
+def _key_lines(lines: list[str], names: list[str], nth: int) -> Iterator[tuple[int, list[str]]]:
+    """Yield (line, path of its table or key), without the first `nth` tables of an array on the way to `names`."""
+    table: list[str] = []
     seen = 0
     for number, line in enumerate(lines):
-        header = _HEADER.match(line)
+        header, key = _HEADER.match(line), _KEY.match(line)
         if header:
             table = _key_parts(header[1])
-            full = table
             if "[[" in line and table == names[: len(table)]:
                 seen += 1
                 if seen <= nth:
                     table = ["", ""]
                     continue
-        else:
-            key = _KEY.match(line)
-            if not key:
-                continue
-            full = table + _key_parts(key[1])
-        if full == names[: len(full)] and (best is None or len(full) > best[0]):
-            best = (len(full), number)
-    return best[1] if best else None
+            yield number, table
+        elif key:
+            yield number, table + _key_parts(key[1])
 
 
 def _key_parts(text: str) -> list[str]:
@@ -205,7 +206,7 @@ def _key_parts(text: str) -> list[str]:
 
 
 def load(path: str | Path) -> Parsed:
-    """Read and parse a bag file; its inputs are looked for beside it."""
+    """Read and parse a bag file, and find its inputs beside it."""
     path = Path(path)
     return parse(read_text(path, "the bag file"), str(path), path.parent)
 
@@ -227,7 +228,7 @@ def read_text(path: Path, what: str) -> str:
 
 
 def parse(text: str, file: str = "bag", base: Path = Path(".")) -> Parsed:
-    """`file` is for messages, `base` where inputs are looked for."""
+    """Parse a bag file's text.  `file` is its name in messages, `base` the directory of its inputs."""
     if len(text) > MAX_FILE:
         raise TooLarge(f"the bag file is larger than {MAX_FILE >> 20} MiB", where=file)
     return BagReader(KeyLocator(file, text), base).bag(toml(text, file), Path(file).stem or "bag")
@@ -254,7 +255,7 @@ def toml(text: str, file: str) -> dict[str, Any]:
 
 
 def _quoted(line: str) -> str:
-    """How a text without quotes, or with the same ones inside as around it, is written; "" if that is not it."""
+    """Return a hint with the right quotes for a line whose text has none, or the same inside as around it; else ""."""
     import tomllib
 
     found = re.fullmatch(r"\s*([A-Za-z0-9_-]+)\s*=\s*([^\s\[{#][^#]*?)\s*(?:#.*)?", line)
@@ -269,7 +270,7 @@ def _quoted(line: str) -> str:
         tomllib.loads(right)
     except ValueError:
         return ""
-    return f"texts stand in quotes: {right}"
+    return f"write texts in quotes: {right}"
 
 
 def from_options(
@@ -280,7 +281,7 @@ def from_options(
     base: Path = Path("."),
     csv: str = "",
 ) -> Parsed:
-    """`windfall run 'cmd {x}' --sweep x=1..100 --memory 2GB`: `task` holds keys of `[task]`."""
+    """Read the options of `windfall run 'cmd {x}' --sweep x=1..100 --memory 2GB`; `task` holds keys of `[task]`."""
     reader = BagReader(OptionsLocator(), base)
     data: dict[str, Any] = {"bag": {"name": name, "command": command}, "task": task}
     sweep: dict[str, object] = {"csv": {"file": csv}} if csv else {}
@@ -306,7 +307,7 @@ def _sweep_option(text: str) -> tuple[str, object]:
 
 
 def _plain_value(text: str) -> Value:
-    """A number where writing it out again gives the same text, so that 007 and 1.50 stay what they are."""
+    """Return a number if it is written as this text, else the text: 007 and 1.50 stay as they are."""
     for kind in (int, float):
         try:
             value = kind(text)
@@ -318,7 +319,7 @@ def _plain_value(text: str) -> Value:
 
 
 class BagReader:
-    """Walks the tables."""
+    """Reads the tables of a bag file into a bag."""
 
     def __init__(self, place: KeyLocator, base: Path):
         self.place, self.base = place, base
@@ -359,15 +360,15 @@ class BagReader:
             with self.place.at(part):
                 if part in data:
                     raise BadInput(
-                        f"[{part}] speaks of the main target, but [bag] has no command", f"use [targets.NAME.{part}]"
+                        f"[{part}] applies to the main target, but [bag] has no command", f"use [targets.NAME.{part}]"
                     )
 
     def validate(self, bag: Bag) -> None:
-        """What the server would say, said here with the place.  Target by target, so that the line is the target's."""
-        self._said(check.check_head, bag)
+        """Check the bag as the server does, target by target, so that each error gets the line of its key."""
+        self._located(check.check_head, bag)
         for target in bag.targets:
             is_main = target is bag.targets[0] and target.name == "main"
-            self._said(lambda each: check.check_target(each, bag.open), target, () if is_main else target.name)
+            self._located(lambda each: check.check_target(each, bag.open), target, () if is_main else target.name)
         after = {target.name: target.after for target in bag.targets}
         gives = {target.name: bool(target.outputs) for target in bag.targets}
         for target in bag.targets:
@@ -380,9 +381,10 @@ class BagReader:
         with self.place.at("targets", *circle[:1], "after"):
             check.check_whole(bag)
 
-    def _said(self, ask: Callable[[Any], None], what: object, target: str | tuple[()] = ()) -> None:
+    def _located(self, run_check: Callable[[Any], None], what: object, target: str | tuple[()] = ()) -> None:
+        """Run a check, and give its error the line of the key that the message begins with."""
         try:
-            ask(what)
+            run_check(what)
         except BadInput as error:
             with self.place.at(*_home(_key(error.message), ("targets", target) if target else ())):
                 raise
@@ -395,10 +397,10 @@ class BagReader:
             if not isinstance(table, dict):
                 raise BadInput(f"[targets] {name} must be a table", f"[targets.{name}]")
             if name == "main" and has_main:
-                raise BadInput("the target 'main' is the one [bag] command starts", "call this one something else")
+                raise BadInput("the target 'main' already gets its command from [bag]", "give this one another name")
         with self.place.at(*path, "task"):
             if "task" in table:
-                raise BadInput(f"[targets.{name}.task] is not needed", f"write its keys directly in [targets.{name}]")
+                raise BadInput(f"[targets.{name}] has no table 'task'", f"write its keys directly in [targets.{name}]")
         self._known(table, "targets", path)
         with self.place.at(*path):
             if "command" not in table:
@@ -406,7 +408,7 @@ class BagReader:
         return self._target(name, table, path, path)
 
     def _target(self, name: str, table: dict[str, Any], parent: KeyPath, path: KeyPath) -> Target:
-        """`parent` is where the tables of PARTS hang, `path` where the task's keys stand."""
+        """Read a target.  `parent` is the path of the tables of PARTS, `path` that of the task's keys."""
         source = self._sweep(self._table(table, "sweep", parent), "sweep" in table, (*parent, "sweep"))
         command = self._get(table, path if parent else ("bag",), words.TARGET, "command", "")
         with self.place.at(*(path if parent else ("bag",)), "command"):
@@ -423,14 +425,14 @@ class BagReader:
         return self.with_task(target, table, path)
 
     def with_task(self, target: Target, table: dict[str, Any], path: KeyPath = ()) -> Target:
-        """The target with what the keys of [task] say; a key that is not there changes nothing."""
+        """Return the target with the values of the keys of [task] that the table has."""
         target = replace(target, **self._task(target, table, path))
         if "python" in table:
             self._python(target, self._get(table, path, words.TASK, "python", ""), path)
         return self._with_inputs(target, self._get(table, path, words.TASK, "inputs", []), (*path, "inputs"))
 
     def _task(self, target: Target, table: dict[str, Any], path: KeyPath) -> dict[str, Any]:
-        """The keys that are fields of a target as they stand."""
+        """Return the keys that become fields of a target."""
         get = partial(self._get, table, path, words.TASK)
         needs = {field: get(key, None) for field, key in _RESOURCES.items() if key in table}
         fields = {field: get(key, None) for field, key in _FIELDS.items() if key in table}
@@ -498,19 +500,19 @@ class BagReader:
         policy = replace(policy, **{key.replace("-", "_"): get(key, "") for key in replica_caps.CAPS})
         with self.place.at("policy", "batch-timeout"):
             if "batch-timeout" in table and policy.batch < 2:
-                raise BadInput("batch-timeout: there are no batches that could wait", "give batch, too")
+                raise BadInput("batch-timeout has no effect without batch", "set batch to 2 or more, too")
         with self.place.at("policy", "batch"):
             check.check_policy(policy)
         return policy
 
     def _expressions(self, table: dict[str, Any]) -> dict[str, str]:
-        """By our names, or GridBot's."""
+        """Return the policies that are expressions, by Windfall's names or by GridBot's."""
         found = {}
         for key in check.EXPRESSIONS:
             names = [name for name in (key, KINDS[key].alias) if name in table]
             with self.place.at("policy", *names[1:]):
                 if len(names) > 1:
-                    raise BadInput(f"{names[1]} is {key}, and that is given, too", "leave one of them out")
+                    raise BadInput(f"{names[1]} is another name of {key}, and both are given", "leave one of them out")
             for name in names:
                 found[key.replace("-", "_")] = self._get(table, ("policy",), words.POLICY, name, "")
         return found
@@ -525,15 +527,20 @@ class BagReader:
                 raise BadInput("the sweep is empty", "leave [sweep] out to run the command once")
         for name, value in table.items():
             with self.place.at(*path, name):
-                self._entry(name, value, path, axes, derived)
+                for found in self._entry(name, value, path):
+                    if isinstance(found, Derived):
+                        derived.append(found)
+                    else:
+                        axes.append(found)
         sweep = Sweep(axes=axes, derived=derived)
         with self.place.at(*path):
             Space(lean_sweep(sweep))  # refuses parameters given twice, unknown ones, circles
         return sweep
 
-    def _entry(self, name: str, value: object, path: KeyPath, axes: list[Axis], derived: list[Derived]) -> None:
+    def _entry(self, name: str, value: object, path: KeyPath) -> Iterator[Axis | Derived]:
+        """Yield the axes of an entry of `[sweep]`, or its derived parameter."""
         if name == "zip":
-            axes.extend(self._zips(value, path))
+            yield from self._zips(value, path)
             return
         sources.parameter_name(name)
         if name == "csv":
@@ -544,18 +551,15 @@ class BagReader:
             found = self._sample(name, value, (*path, name))
         else:
             found = axis(name, value)
-        if isinstance(found, Derived):
-            derived.append(found)
-            return
-        if not isinstance(found, Table):  # one that was just read is in good form
+        if not isinstance(found, (Derived, Table)):  # a table that was just read is in good form
             sources.check_axis(found)
-        axes.append(found)
+        yield found
 
     def _zips(self, value: object, path: KeyPath) -> Iterator[Zip]:
         if not isinstance(value, list) or not value or not all(isinstance(each, dict) for each in value):
             raise BadInput(
-                "'zip' names lists walked together; it cannot be a parameter",
-                "[[sweep.zip]] and below it the lists, or another name",
+                "'zip' is reserved for lists that vary together, and cannot name a parameter",
+                "write [[sweep.zip]] and the lists below it, or use another name",
             )
         for number, table in enumerate(value):
             with self.place.at(*path, "zip", number):
@@ -577,7 +581,7 @@ class BagReader:
     def _latin(self, table: object, path: KeyPath) -> Latin:
         if not isinstance(table, dict) or "n" not in table:
             raise BadInput(
-                "'latin' is a Latin hypercube of n points; it cannot be a parameter",
+                "'latin' is reserved for a Latin hypercube of n points, and cannot name a parameter",
                 'below [sweep.latin] n = 100 and laws, as in x = "uniform(0, 1)"',
             )
         get = partial(self._get, table, path, words.SAMPLE)
@@ -592,7 +596,8 @@ class BagReader:
     def _csv(self, table: object, path: KeyPath) -> Table:
         if not isinstance(table, dict) or "file" not in table:
             raise BadInput(
-                "'csv' names a file of points; it cannot be a parameter", 'below [sweep.csv] file = "points.csv"'
+                "'csv' is reserved for a file of points, and cannot name a parameter",
+                'below [sweep.csv] file = "points.csv"',
             )
         self._known(table, "csv", path)
         get = partial(self._get, table, path, words.CSV)
@@ -636,7 +641,7 @@ class BagReader:
 
 
 def _suggest(key: str, kind: str) -> str:
-    """The nearest word here; failing that, the table in which the word would be at home."""
+    """Return a hint for an unknown key: the table in which it belongs, else the nearest known key."""
     tables = ("bag", "task", "check", "policy", "targets")
     home = next((name for name in tables if name != kind and key in KEYS[name]), "")
     if home:
@@ -644,17 +649,17 @@ def _suggest(key: str, kind: str) -> str:
     return nearest(key, KEYS[kind])
 
 
-_SPOKEN = {"the command": "command", "the environment variable": "environment", "the bag's name": "name"}
+_KEY_OF_SUBJECT = {"the command": "command", "the environment variable": "environment", "the bag's name": "name"}
 
 
 def _key(message: str) -> str:
-    """The key that a message begins with."""
-    spoken = next((key for text, key in _SPOKEN.items() if message.startswith(text)), "")
-    return spoken or (re.match(r"[\w-]*", message) or [""])[0]
+    """Return the key that a message is about, from its first words."""
+    key = next((key for text, key in _KEY_OF_SUBJECT.items() if message.startswith(text)), "")
+    return key or (re.match(r"[\w-]*", message) or [""])[0]
 
 
 def _home(key: str, target: KeyPath) -> KeyPath:
-    """Where the key that a message begins with stands."""
+    """Return the path of a key in the bag file, for a message about it."""
     if key in words.TASK:
         return (*target, key) if target else ("task", key)
     if key in PARTS:
@@ -667,7 +672,7 @@ def _home(key: str, target: KeyPath) -> KeyPath:
 
 
 def _takes(command: str | list[str]) -> list[str]:
-    """Targets whose output files the command names."""
+    """Return the targets whose output files the command names."""
     pieces = [tpl.pieces(word) for word in (command if isinstance(command, list) else [command])]
     found = (tpl.taken_target(name) for piece in pieces for name in tpl.names(piece))
     return list(dict.fromkeys(filter(None, found)))
@@ -678,7 +683,7 @@ def _column_name(name: str) -> None:
         sources.parameter_name(name)
     except BadInput as error:
         error.message = f"the column {error.message}"
-        error.hint = f'call it otherwise: columns = ["{tpl.excerpt(name, 40)} -> name"]'
+        error.hint = f'give it another name: columns = ["{tpl.excerpt(name, 40)} -> name"]'
         raise
 
 
@@ -692,7 +697,7 @@ _RANGE_LIKE = re.compile(r"\s*[-+]?\.?\d[\d.eE+-]*\.\.")
 
 
 def axis(name: str, value: object) -> Range | Values | Derived:
-    """One entry of `[sweep]`."""
+    """Read a parameter of `[sweep]`: a range, values, or a template of other parameters."""
     if isinstance(value, str):
         if "{" in value or "}" in value:
             tpl.pieces(value)
@@ -745,5 +750,5 @@ def _zip_column(name: str, value: object) -> Values:
         at_most(size, 1_000_000, f"values of '{name}' in a zip")
         return Values(name=name, values=Space(Sweep(axes=[found])).columns[name].values(range(size)))
     if isinstance(found, Derived) or not isinstance(value, list):
-        raise BadInput(f"'{name}' must be a list or a range to be walked together with others")
+        raise BadInput(f"'{name}' must be a list or a range, since it varies together with others in a zip")
     return found

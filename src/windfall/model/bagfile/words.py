@@ -1,7 +1,8 @@
-"""The words of a bag file: which keys stand in which table, how each is read, and what an editor is told of it.
+"""The keys of a bag file's tables: how the parser reads each, and what an editor shows for it.
 
-One table serves the parser (`bagfile.py`) and the JSON schema for editors (`editor.py`), so neither knows a word that
-the other does not.  Reading functions take a value and its key and return what the records hold, or raise BadInput.
+The parser (`reader.py`) and the JSON schema for editors (`editor_schema.py`) use the same tables, so neither knows a
+key that the other does not.  A reading function takes a value and its key; it returns the value for the records, or
+raises BadInput.
 """
 
 from __future__ import annotations
@@ -88,13 +89,13 @@ def cost(value: object, key: str) -> str:
 
 
 def paths(value: object, key: str) -> list[str]:
-    """Of files in the task's directory; parameters may stand in them."""
+    """Read paths of files in the task's directory, which may contain parameters."""
     found = strings(value, key)
     for path in found:
         if path.rstrip().endswith("@stay"):
             raise BadInput(
                 f"{key}: files cannot be left in place yet",
-                "leave '@stay' out: outputs are brought home",
+                "leave '@stay' out: the pilot uploads all outputs",
                 text=tpl.excerpt(path),
             )
         bag.relative_path(path, key)

@@ -1,7 +1,7 @@
-"""Is this bag one that can be run?  The server asks this of whatever a client sends, so nothing is taken for granted.
+"""Validation of bags.  The server validates every bag that a client sends, and trusts no field of it.
 
-Everything is counted, nothing expanded: a sweep costs its axes, and the length of the longest text a template
-can give is known before any is made.  What has been through here can be rendered without surprises.
+The checks count and never expand: a sweep costs its axes, and the length of the longest text of a template is computed
+before any text is made.  Rendering the tasks of a valid bag cannot fail.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ from windfall.model.templates.columns import text_of
 from windfall.model.templates.families import renderings
 from windfall.model.templates.render import Renderer, same_parameters, source_count
 from windfall.model.templates.table import lines, parse_row
-from windfall.model.units import MAX_DURATION, MAX_SIZE, parse_duration
+from windfall.model.units import MAX_DURATION, MAX_SIZE, format_core_time, parse_duration
 
 SELECT = ("fcfs", "sjf")
 EXPRESSIONS = ("requirements", "rank", "sites", "per-host", "replicate", "attempt-deadline")
-TASK_PILOT_POLICIES = ("msr", "broker")  # ways of provisioning that bind a pilot to one task before it starts
+TASK_PILOT_POLICIES = ("msr", "broker")  # provisioning policies that bind a pilot to one task before it starts
 PROVISION = ("swarm", "demand", *TASK_PILOT_POLICIES)
 REPLICATE = ("none", "deadline", "tail-safe", "tail-fast")
 USUAL = Policy().replicate
@@ -68,18 +68,19 @@ RESULTS = (
     "task", "target", "state", "exit", "signal", "why", "attempt", "site", "host", "granted", "started", "ended",
     "wall", "cpu", "rss", "memory", "out_size", "err_size", "note", "files", "params", "values",
 )  # fmt: skip
-"""Columns that results have anyway: a captured value must not be called like one."""
+"""The fixed columns of results; a captured value needs another name."""
 
-LONGEST_LITERAL = 100  # characters: nobody writes a longer number, and a pattern would take its time
+LONGEST_LITERAL = 100  # characters: nobody writes a longer number, and matching it would take long
 MAX_WORDS = 10_000
 MAX_FILES = 10_000
 MAX_VARIABLES = 1_000
 MAX_EDGES = 50_000_000
+MAX_BUDGET = 1 << 60  # ms of cores
 MAX_CORES = 1 << 20
 MAX_RETRIES = 1_000
 MAX_FAMILIES = 1_000
-MAX_FAMILY = 1_000_000  # files of one
-MAX_NAMED = 5_000_000  # points looked at, of all families of a target
+MAX_FAMILY = 1_000_000  # files of one family
+MAX_NAMED = 5_000_000  # points of all families of a target
 MAX_PARAMETERS = 1_000_000  # characters of all parameters of a task: every line of results has them
 MAX_CAPTURES = 1_000
 MAX_MODULES = 100
@@ -110,7 +111,7 @@ def _patterns(target: Target) -> Iterator[str]:
 
 
 def check_head(bag: Bag) -> None:
-    """Everything but the targets."""
+    """Check the bag's own fields, without its targets."""
     _name(bag.name, "the bag's name")
     _one_of(bag.effects, EFFECTS, "effects")
     check_policy(bag.policy)
@@ -118,9 +119,9 @@ def check_head(bag: Bag) -> None:
     if wrong := pointless(asked_for(policy), bag.effects == "external", policy.batch, provision=policy.provision):
         raise wrong
     if bag.policy.batch > 1 and bag.effects == "external":
-        raise BadInput("batch: tasks with external effects are handed out one by one", "leave batch out, or effects")
-    if not 0 <= bag.policy.budget < 1 << 60:
-        raise BadInput("budget: out of all bounds")
+        raise BadInput("batch: tasks with external effects are granted one by one", "leave batch out, or effects")
+    if not 0 <= bag.policy.budget < MAX_BUDGET:
+        raise BadInput(f"budget must be 0 to {format_core_time(MAX_BUDGET)}, not {format_core_time(bag.policy.budget)}")
     if bag.policy.fail_over:
         _name(bag.policy.fail_over, "fail-over")
     if not bag.targets:
@@ -129,30 +130,30 @@ def check_head(bag: Bag) -> None:
 
 
 def check_whole(bag: Bag) -> None:
-    """The targets together, each of them being good."""
+    """Check what concerns all targets together, after each has been checked."""
     total = sum(source_count(target.source) for target in bag.targets)
     if total > MAX_TASKS:
         raise TooLarge(
-            f"the bag has {total:,} tasks; at most {MAX_TASKS:,} are taken", "make fewer points, or several bags"
+            f"the bag has {total:,} tasks; at most {MAX_TASKS:,} are allowed", "make fewer points, or several bags"
         )
     if bag.policy.budget and not all(target.time for target in bag.targets):
-        raise BadInput("budget: every task needs a time limit, for its worst case is what is reserved",
+        raise BadInput("budget: every task needs a time limit, since the budget reserves its worst case",
                        'give [task] time = "30min"')
     if bag.policy.select == "sjf" and total > MAX_ORDERED and any(target.cost for target in bag.targets):
-        raise TooLarge(f"sjf puts at most {MAX_ORDERED:,} tasks in order of their cost", 'use select = "fcfs"')
+        raise TooLarge(f"sjf can sort at most {MAX_ORDERED:,} tasks by their cost", 'use select = "fcfs"')
     _prerequisites(bag)
     _edges(bag, total)
 
 
 def validate_source(target: Target, source: Source) -> None:
-    """The same for tasks that are appended to a target."""
+    """Raise BadInput, or TooLarge, if these tasks cannot be appended to a target."""
     lines_need_lines = isinstance(target.source, Lines) and not isinstance(source, Lines)
     if target.kind == "call" and not isinstance(source, Items):
-        raise BadInput("calls are given as items")
+        raise BadInput("Python calls need `items`, not a sweep or lines")
     if isinstance(source, Sweep) != isinstance(target.source, Sweep) or lines_need_lines:
         raise BadInput(
             f"these tasks cannot be appended to '{target.name}'",
-            "lines take lines, items take items and lines, a sweep takes a sweep of the same parameters",
+            "append lines to lines, items or lines to items, and a sweep of the same parameters to a sweep",
         )
     check_source(source)
     at_most(source_count(source), MAX_TASKS, "tasks at once")
@@ -177,9 +178,9 @@ def check_target(target: Target, is_open: bool) -> None:
     _command(target)
     _numbers(target)
     _files(target)
-    _surroundings(target)
+    _environment(target)
     _check(target.check)
-    _crowd(target)
+    _concurrency(target)
     _captures(target)
     _lengths(target)
     _families(target)
@@ -190,12 +191,12 @@ def _command(target: Target) -> None:
     command = target.command
     if not isinstance(target.source, Sweep):
         if command:
-            raise BadInput("a command template goes with a sweep", "leave it out: the tasks bring their own commands")
+            raise BadInput("a command template needs a sweep", "leave it out: lines and items are commands themselves")
         if target.kind == "call" and not isinstance(target.source, Items):
-            raise BadInput("calls are given as items")
+            raise BadInput("Python calls need `items`, not lines")
         return
     if target.kind == "call":
-        raise BadInput("calls are given as items, not as a sweep")
+        raise BadInput("Python calls need `items`, not a command or a sweep")
     words = command if isinstance(command, list) else [command]
     at_most(len(words), MAX_WORDS, "words in a command")
     if not words or not words[0].strip():
@@ -212,7 +213,7 @@ def _numbers(target: Target) -> None:
     within(needs.disk, 0, MAX_SIZE, "disk")
     within(needs.nodes, 1, MAX_CORES, "nodes")
     if needs.nodes > 1 and target.kind == "call":
-        raise BadInput("nodes: a call runs on one node", "commands may run on several")
+        raise BadInput("nodes: a Python call runs on one node", "only commands may run on several")
     within(target.time, 0, MAX_DURATION, "time")
     within(target.expect, 0, MAX_DURATION, "expect")
     within(target.grace, 0, MAX_DURATION, "grace")
@@ -238,7 +239,7 @@ def _files(target: Target) -> None:
     at_most(len(target.placed), MAX_FILES, "inputs")
     for placed in target.placed:
         _placed(placed)
-    distinct(_places(target), "two inputs would lie at '{}'")
+    distinct(_places(target), "two inputs have the same path '{}'")
     distinct(target.outputs, "the output '{}' is named twice")
     distinct(target.checkpoint, "the checkpoint file '{}' is named twice")
 
@@ -257,7 +258,7 @@ def _input(each: Input) -> None:
 def _blob(path: str, blob: tuple[str, int, int]) -> None:
     sha, size, mode = blob
     if not _HASH.fullmatch(sha):
-        raise BadInput(f"inputs: '{tpl.excerpt(path)}' does not carry a SHA-256")
+        raise BadInput(f"inputs: the blob of '{tpl.excerpt(path)}' is not a SHA-256 (64 hexadecimal digits)")
     within(size, 0, MAX_SIZE, "size of an input")
     within(mode, 0, 0o777, "mode of an input")
 
@@ -266,17 +267,17 @@ def _placed(each: Placed) -> None:
     if each.path:
         relative_path(each.path, "inputs")
     check_text(each.there, "inputs")
-    known = each.there.startswith("/") or (each.there and "/" not in each.there)  # a name, from the site's file
+    known = each.there.startswith("/") or (each.there and "/" not in each.there)  # a name from the site file
     if not known or not _PRINTABLE.fullmatch(each.there) or len(each.there) > 4000:
         raise BadInput(
-            f"inputs: 'site:{tpl.excerpt(each.there)}' must be an absolute path, or a name from the site's file",
+            f"inputs: 'site:{tpl.excerpt(each.there)}' must be an absolute path, or a name from the site file",
             'as in "site:/scratch/ref/panel.bin", or "site:panel.bin" with [staged] there',
             text=tpl.excerpt(each.there),
         )
 
 
 def _families(target: Target) -> None:
-    """Every file that a name with parameters can come to must have come with the bag."""
+    """Check that the bag has every file that an input name with parameters stands for."""
     at_most(len(target.families), MAX_FAMILIES, "inputs with parameters in their names")
     seen = 0
     for family in target.families:
@@ -285,28 +286,31 @@ def _families(target: Target) -> None:
             check_text(name, "inputs")
             _blob(name, blob)
         if not isinstance(target.source, Sweep):
-            raise BadInput("inputs: parameters go with a sweep", text=tpl.excerpt(family.source))
+            raise BadInput(
+                f"inputs: '{tpl.excerpt(family.source)}' uses parameters, but the target '{target.name}' has no sweep",
+                text=tpl.excerpt(family.source),
+            )
         for task, (source, path) in renderings(target.source, family.source, family.path):
             seen += 1
             if seen > MAX_NAMED:
-                raise TooLarge(f"inputs: the files of all tasks together are more than {MAX_NAMED:,}")
+                raise TooLarge(f"inputs: the tasks together need more than {MAX_NAMED:,} files")
             if not source:
-                continue  # no file, but it was looked at
+                continue  # this task has no such file
             if source not in family.files:
                 raise BadInput(
-                    f"inputs: '{tpl.excerpt(source)}', which task {task} needs, did not come with the bag",
+                    f"inputs: task {task} needs '{tpl.excerpt(source)}', which did not come with the bag",
                     text=tpl.excerpt(source),
                 )
             relative_path(path, "inputs")
 
 
 def relative_path(path: str, what: str) -> str:
-    """A path that stays inside the working directory."""
+    """Return a path; raise BadInput unless it stays inside the working directory."""
     check_text(path, what)
     parts = path.split("/")
     if not path or path.startswith("/") or ".." in parts or not _PRINTABLE.fullmatch(path) or path.strip("./") == "":
         raise BadInput(
-            f"{what}: '{tpl.excerpt(path)}' does not lie inside the task's working directory",
+            f"{what}: '{tpl.excerpt(path)}' is not a path inside the task's working directory",
             "name a file below it, without a leading / and without ..",
             text=tpl.excerpt(path),
         )
@@ -315,28 +319,37 @@ def relative_path(path: str, what: str) -> str:
     return path
 
 
-def _surroundings(target: Target) -> None:
-    """Environment, set-up lines, modules, container, packed Python, what is kept."""
+def _environment(target: Target) -> None:
+    """Check environment, set-up lines, modules, container, packed Python and scratch."""
     _one_of(target.scratch, SCRATCH, "scratch")
     _variables(target)
-    at_most(len(target.modules), MAX_MODULES, "modules")
-    for module in target.modules:
-        if not _MODULE.fullmatch(module) or len(module) > MAX_NAME:
-            raise BadInput(
-                f"modules: '{tpl.excerpt(module)}' is not the name of a module", 'as in "gcc/12.2"', text=module[:100]
-            )
-    if target.container and (not _IMAGE.fullmatch(target.container) or len(target.container) > 1000):
-        raise BadInput(
-            f"container: '{tpl.excerpt(target.container)}' cannot be an image",
-            'as in "docker://ubuntu:24.04" or "/shared/tools.sif"',
-            text=tpl.excerpt(target.container),
-        )
+    _modules(target.modules)
+    _container(target.container)
     if target.packed:
         _blob("python", (target.packed.blob, target.packed.size, 0))
         if not _VERSION.fullmatch(target.packed.python):
             raise BadInput(f"python: '{tpl.excerpt(target.packed.python)}' is not a version, such as 3.11")
     if target.kind == "call" and (target.capture or target.check.command or target.check.schema):
-        raise BadInput("calls have neither capture nor a check by schema or command", "look at the value they return")
+        raise BadInput("Python calls have neither capture nor a check by schema or command",
+                       "check the value that the call returns")
+
+
+def _modules(modules: list[str]) -> None:
+    at_most(len(modules), MAX_MODULES, "modules")
+    for module in modules:
+        if not _MODULE.fullmatch(module) or len(module) > MAX_NAME:
+            raise BadInput(
+                f"modules: '{tpl.excerpt(module)}' is not the name of a module", 'as in "gcc/12.2"', text=module[:100]
+            )
+
+
+def _container(image: str) -> None:
+    if image and (not _IMAGE.fullmatch(image) or len(image) > 1000):
+        raise BadInput(
+            f"container: '{tpl.excerpt(image)}' is not the name of an image",
+            'as in "docker://ubuntu:24.04" or "/shared/tools.sif"',
+            text=tpl.excerpt(image),
+        )
 
 
 def _variables(target: Target) -> None:
@@ -350,12 +363,13 @@ def _variables(target: Target) -> None:
         check_text(line, "setup")
 
 
-def _crowd(target: Target) -> None:
+def _concurrency(target: Target) -> None:
     within(target.at_once, 0, (1 << 31) - 1, "at-once")
     if target.crowd:
-        _name(target.crowd, "a crowd's name")
+        _name(target.crowd, "a concurrency group's name")
         if not target.at_once:
-            raise BadInput(f"the target '{target.name}' is in a crowd without a limit", "say at-once")
+            raise BadInput(f"the target '{target.name}' is in the concurrency group '{target.crowd}' without a limit",
+                           "set at-once")
 
 
 def _check(check: Check) -> None:
@@ -395,8 +409,8 @@ def _capture(each: Capture, parameters: list[str]) -> None:
             text=tpl.excerpt(each.name),
         )  # fmt: skip
     if each.name in parameters or each.name in RESULTS:
-        what = "a parameter" if each.name in parameters else "a column that results have anyway"
-        raise BadInput(f"capture: '{each.name}' is {what}", "call it something else", text=each.name)
+        what = "a parameter of the sweep" if each.name in parameters else "a fixed column of results"
+        raise BadInput(f"capture: '{each.name}' is already {what}", "give it another name", text=each.name)
     if not each.pattern:
         raise BadInput(f"capture: {each.name} has no pattern", "as in lod = 'LOD=([0-9.]+)'", text=each.name)
     pattern(each.pattern, f"capture: {each.name}")
@@ -412,11 +426,11 @@ def pattern(text: str, what: str) -> None:
         raise BadInput(f"{what}: not a regular expression: {error}", text=tpl.excerpt(text)) from None
 
 
-# --- how long it can become ------------------------------------------------------------------------------------
+# --- lengths of tasks ------------------------------------------------------------------------------------------
 
 
 def _lengths(target: Target) -> None:
-    """No template may swell past MAX_TEXT: derived parameters of derived parameters grow exponentially."""
+    """Refuse templates that can grow past MAX_TEXT: derived parameters of derived ones grow exponentially."""
     if not isinstance(target.source, Sweep):
         Renderer(_without_tasks(target))
         return
@@ -424,11 +438,11 @@ def _lengths(target: Target) -> None:
     at_most(sum(longest_values(target.source).values()), MAX_PARAMETERS, "characters in the parameters of a task")
     total = longest_task(target)
     if total > MAX_TEXT:
-        raise TooLarge(f"a task of the target '{target.name}' could have {total:,} characters; at most {MAX_TEXT:,}")
+        raise TooLarge(f"a task of the target '{target.name}' can have {total:,} characters; at most {MAX_TEXT:,}")
 
 
 def longest_task(target: Target) -> int:
-    """At most so many characters of command, environment and file names come with a task."""
+    """Return the most characters that command, environment and file names of a task can have together."""
     source = target.source
     if isinstance(source, Items):
         return max(map(len, source.items), default=0)
@@ -458,12 +472,12 @@ def _cost(target: Target) -> None:
     for axis in target.source.axes:
         wrong = next((value for value in _column(axis, target.cost.strip("{}")) if not _is_number(value)), None)
         if wrong is not None:
-            said = f"cost: '{target.cost.strip('{}')}' has values that are no numbers, such as {text_of(wrong)[:60]!r}"
-            raise BadInput(said)
+            name = target.cost.strip("{}")
+            raise BadInput(f"cost: '{name}' has values that are not numbers, such as {text_of(wrong)[:60]!r}")
 
 
 def _column(axis: Axis, name: str) -> Iterator[Value]:
-    """Values of a parameter that were written out."""
+    """Yield the values of a parameter that the axis lists."""
     if isinstance(axis, Table) and name in axis.columns:
         at = axis.columns.index(name)
         yield from (parse_row(line)[at] for line in lines(axis))
@@ -488,10 +502,10 @@ def _is_number(value: Value) -> bool:
 def check_policy(policy: Policy) -> None:
     if policy.select not in SELECT:
         raise BadInput(f"policy: select = '{tpl.excerpt(policy.select)}' does not exist",
-                       f"there is {', '.join(SELECT)}")
+                       f"known: {', '.join(SELECT)}")
     if policy.provision not in PROVISION:
         raise BadInput(f"policy: provision = '{tpl.excerpt(policy.provision)}' does not exist",
-                       f"there is {', '.join(PROVISION)}")
+                       f"known: {', '.join(PROVISION)}")
     if policy.deadline:
         raise BadInput("policy: deadline does not exist yet", expressions.INSTEAD_OF["deadline"])
     if policy.batch < 0 or policy.batch_timeout < 0:
@@ -503,19 +517,19 @@ def check_policy(policy: Policy) -> None:
 
 
 def given(policy: Policy, keys: Iterable[str] = (*EXPRESSIONS, *replica_caps.CAPS)) -> dict[str, str]:
-    """The policies that are expressions, and caps, as they are kept."""
+    """Return the policies that are expressions or caps, in the form in which they are stored; presets left out."""
     found = {key: setting(text, key) for key, text in asked_for(policy, keys).items()}
     return {key: text for key, text in found.items() if text not in REPLICATE}
 
 
 def asked_for(policy: Policy, keys: Iterable[str] = (*EXPRESSIONS, *replica_caps.CAPS)) -> dict[str, str]:
-    """With a preset, but not the one that every bag has which says nothing."""
+    """Return the texts of these policies that the user set; the default of replicate counts as not set."""
     texts = {key: getattr(policy, key.replace("-", "_")) for key in keys}
     return {key: text for key, text in texts.items() if text and (key, text) != ("replicate", USUAL)}
 
 
 def pointless(policy: Mapping[str, str], external: bool, batch: int, *, provision: str = "") -> BadInput | None:
-    """Why these can never do anything for such a bag."""
+    """Return an error if one of these policies can have no effect in such a bag, else None."""
     doubles = ("replicate", "attempt-deadline", *replica_caps.CAPS)
     twice = [key for key in doubles if policy.get(key, "none") != "none"]
     tasks, key = _run_once(external, batch, provision)
@@ -527,7 +541,7 @@ def pointless(policy: Mapping[str, str], external: bool, batch: int, *, provisio
 
 
 def _run_once(external: bool, batch: int, provision: str) -> tuple[str, str]:
-    """Tasks that never have two attempts at a time, in words, and the key that makes them such."""
+    """Return a name for tasks that never have two attempts at a time, and the key that says so; "" for others."""
     if external:
         return "tasks with external effects", "effects"
     if batch > 1:
@@ -538,38 +552,57 @@ def _run_once(external: bool, batch: int, provision: str) -> tuple[str, str]:
 
 
 def setting(text: str, key: str) -> str:
-    """A policy that can be changed while the bag runs, as it is kept."""
+    """Check a policy that can change while the bag runs, and return the form in which it is stored."""
     return replica_caps.normal(text, key) if key in replica_caps.CAPS else expression(text, key)
 
 
 def expression(text: str, key: str) -> str:
-    """A policy that can be read: an expression, or what stands for one."""
+    """Check a policy that is an expression, a preset or a duration, and return the form in which it is stored."""
     if key == "replicate" and text.lower() in REPLICATE:
         return text.lower()
-    bare = _BARE.fullmatch(text) is not None and attributes.find(text) is None
-    if key == "replicate" and bare and (near := nearest(text.lower(), REPLICATE)).startswith("did"):
-        raise BadInput(f"replicate: there is no preset '{tpl.excerpt(text)}'", near, text=tpl.excerpt(text))
-    if key == "attempt-deadline" and len(text) <= expressions.MAX_LENGTH and _DURATION.fullmatch(text):
-        seconds = parse_duration(text, key) / 1000
-        text = str(int(seconds) if seconds == int(seconds) else seconds)
-    if key == "attempt-deadline" and _literal(text, 1) <= 0:
-        raise BadInput(f"attempt-deadline = {tpl.excerpt(text)} leaves no time for an attempt", "leave it out for none")
+    is_word = _BARE.fullmatch(text) is not None and attributes.find(text) is None
+    if key == "replicate" and is_word:
+        _refuse_misspelt_preset(text)
+    if key == "attempt-deadline":
+        text = _in_seconds(text)
     if key == "per-host" and _literal(text, 1) < 1:
-        raise BadInput(f"per-host = {tpl.excerpt(text)} lets no host have any task", "one at least")
+        raise BadInput(f"per-host = {tpl.excerpt(text)} would let no host run a task", "use 1 or more")
     try:
         expressions.check(text, key)
     except BadInput as error:
         error.message = f"{key}, {error.message}"
-        if key == "sites" and bare:
-            error.hint = f'sites = \'Site.Name == "{tpl.excerpt(text)}"\''
-        if key == "replicate":
-            error.hint = f"{error.hint}; or one of {', '.join(REPLICATE)}" if error.hint else ""
+        error.hint = _policy_hint(text, key, is_word, error.hint)
         raise
     return text
 
 
+def _refuse_misspelt_preset(text: str) -> None:
+    near = nearest(text.lower(), REPLICATE)
+    if near.startswith("did"):
+        raise BadInput(f"replicate: there is no preset '{tpl.excerpt(text)}'", near, text=tpl.excerpt(text))
+
+
+def _in_seconds(text: str) -> str:
+    """Return an attempt-deadline with a duration turned into seconds; refuse one of 0 or less."""
+    if len(text) <= expressions.MAX_LENGTH and _DURATION.fullmatch(text):
+        seconds = parse_duration(text, "attempt-deadline") / 1000
+        text = str(int(seconds) if seconds == int(seconds) else seconds)
+    if _literal(text, 1) <= 0:
+        raise BadInput(f"attempt-deadline = {tpl.excerpt(text)} leaves no time for an attempt",
+                       "leave it out for no deadline")
+    return text
+
+
+def _policy_hint(text: str, key: str, is_word: bool, hint: str) -> str:
+    if key == "sites" and is_word:
+        return f'sites = \'Site.Name == "{tpl.excerpt(text)}"\''
+    if key == "replicate":
+        return f"{hint}; or one of {', '.join(REPLICATE)}" if hint else ""
+    return hint
+
+
 def _literal(text: str, other: float) -> float:
-    """The number that it is, or the other where it is an expression."""
+    """Return the value of a number, and `other` for an expression."""
     found = _LITERAL.fullmatch(text.strip()) if len(text) <= LONGEST_LITERAL else None
     return float(found[1] + found[2]) if found and re.search("^[.]?[0-9]", found[2]) else other
 
@@ -589,7 +622,7 @@ def _prerequisites(bag: Bag) -> None:
 
 
 def check_after(name: str, after: dict[str, list[str]]) -> None:
-    """Does what a target waits for exist?"""
+    """Check that the targets that a target waits for exist."""
     for each in after[name]:
         if each not in after:
             raise BadInput(
@@ -601,7 +634,7 @@ def check_after(name: str, after: dict[str, list[str]]) -> None:
 
 
 def check_takes(target: Target) -> None:
-    """Output files can be had only of targets that have ended."""
+    """Check that a target waits for the targets whose output files its command uses."""
     for each in target.takes:
         if each not in target.after:
             raise BadInput(
@@ -613,7 +646,7 @@ def check_takes(target: Target) -> None:
 
 
 def check_given(target: Target, gives: dict[str, bool]) -> None:
-    """A target without outputs has no files to give."""
+    """Check that the targets whose output files a command uses have outputs."""
     for name in target.takes:
         if not gives[name]:
             raise BadInput(
@@ -638,11 +671,11 @@ def _edges(bag: Bag, total: int) -> None:
     at_most(len(edges), MAX_EDGES, "prerequisites between tasks")
     for before, after in edges:
         if not (0 <= before < total and 0 <= after < total):
-            raise BadInput(f"a prerequisite between tasks {before} and {after}: there are tasks 0 to {total - 1}")
+            raise BadInput(f"task {after} cannot wait for task {before}: the bag has tasks 0 to {total - 1}")
     refuse_circle(bag)
 
 
-# --- small ones ------------------------------------------------------------------------------------------------
+# --- names -----------------------------------------------------------------------------------------------------
 
 
 def _name(name: str, what: str) -> None:

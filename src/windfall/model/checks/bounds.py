@@ -1,4 +1,4 @@
-"""What any text, number or list must keep to."""
+"""Bounds of texts, numbers and lists."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def check_clean(text: str, what: str) -> None:
 
 def within(number: int, least: int, most: int, what: str) -> None:
     if isinstance(number, bool) or not least <= number <= most:
-        raise BadInput(f"{what} = {number} is not between {least} and {most}")
+        raise BadInput(f"{what} must be {least} to {most}, not {number}")
 
 
 def at_most(count: int, most: int, what: str) -> None:

@@ -1,6 +1,6 @@
-"""Does anything wait for itself?  Of targets by their names, of tasks by their numbers.
+"""Cycles among prerequisites: between targets, by their names, and between tasks, by their numbers.
 
-Most graphs are numbered along their edges, which one look at each edge shows.  The others are gone through once.
+Most graphs are numbered along their edges, which one comparison per edge shows.  The others are walked once.
 """
 
 from __future__ import annotations
@@ -16,19 +16,8 @@ Edge = tuple[int, int]
 
 
 def find_circle(after: dict[str, list[str]]) -> list[str]:
-    """Names along a circle of prerequisites, the first one repeated at the end; empty where there is none."""
-    pending = {name: len(before) for name, before in after.items()}
-    followers: dict[str, list[str]] = {name: [] for name in after}
-    for name, before in after.items():
-        for each in before:
-            followers[each].append(name)
-    ready = [name for name, count in pending.items() if count == 0]
-    while ready:
-        for name in followers[ready.pop()]:
-            pending[name] -= 1
-            if pending[name] == 0:
-                ready.append(name)
-    stuck = {name for name, count in pending.items() if count}
+    """Return the names along a cycle of prerequisites, the first one repeated at the end; empty if there is none."""
+    stuck = _never_ready(after)
     if not stuck:
         return []
     path: dict[str, None] = {}
@@ -40,6 +29,22 @@ def find_circle(after: dict[str, list[str]]) -> list[str]:
     return [*walked[walked.index(at) :], at]
 
 
+def _never_ready(after: dict[str, list[str]]) -> set[str]:
+    """Return the targets on a cycle, and those that wait for them."""
+    pending = {name: len(before) for name, before in after.items()}
+    followers: dict[str, list[str]] = {name: [] for name in after}
+    for name, before in after.items():
+        for each in before:
+            followers[each].append(name)
+    ready = [name for name, count in pending.items() if count == 0]
+    while ready:
+        for name in followers[ready.pop()]:
+            pending[name] -= 1
+            if pending[name] == 0:
+                ready.append(name)
+    return {name for name, count in pending.items() if count}
+
+
 def _pairs(bag: Bag) -> Iterator[Edge]:
     yield from bag.edges
     if bag.flows is not None:
@@ -49,11 +54,9 @@ def _pairs(bag: Bag) -> Iterator[Edge]:
 
 
 def refuse_circle(bag: Bag) -> None:
-    """Tasks that occur in prerequisites, and the two ends of every target, as one graph."""
-    place = {target.name: at for at, target in enumerate(bag.targets)}
-    in_order = all(place[each] < at for at, target in enumerate(bag.targets) for each in target.after)
-    if in_order and all(before < after for before, after in _pairs(bag)):
-        return  # numbers grow along every edge and every target
+    """Refuse a cycle in the graph of the tasks that have prerequisites and the two ends of every target."""
+    if _is_in_order(bag):
+        return
     ends = _Ends(bag) if any(target.after for target in bag.targets) else None
     stuck = _stuck(_pairs(bag) if ends is None else ends.edges(_pairs(bag)))
     if stuck:
@@ -61,14 +64,21 @@ def refuse_circle(bag: Bag) -> None:
         raise BadInput(f"tasks wait for one another in a circle: {shown}")
 
 
+def _is_in_order(bag: Bag) -> bool:
+    """Do numbers grow along every edge, and positions along every prerequisite of a target?"""
+    place = {target.name: at for at, target in enumerate(bag.targets)}
+    in_order = all(place[each] < at for at, target in enumerate(bag.targets) for each in target.after)
+    return in_order and all(before < after for before, after in _pairs(bag))
+
+
 def refuse_circle_in(pairs: Iterable[Edge]) -> None:
-    """Of tasks that are appended: an edge from an earlier task closes none."""
+    """Refuse a cycle among appended tasks; edges from earlier tasks, which cannot close one, are left out."""
     if stuck := _stuck(pairs):
         raise BadInput(f"tasks wait for one another in a circle: {' → '.join(map(str, stuck[:10]))}")
 
 
 def _stuck(edges: Iterable[Edge]) -> list[int]:
-    """Along a circle, its first node repeated at the end; empty where there is none."""
+    """Return the nodes along a cycle, the first one repeated at the end; empty if there is none."""
     following: dict[int, list[int]] = {}
     pending: dict[int, int] = {}
     for before, after in edges:
@@ -85,7 +95,7 @@ def _stuck(edges: Iterable[Edge]) -> list[int]:
 
 
 def _walk(following: dict[int, list[int]], pending: dict[int, int]) -> list[int]:
-    """Against the edges, from any node that cannot begin: each has one before it that cannot, either."""
+    """Return a cycle by walking against the edges from a stuck node: each stuck node waits for a stuck one."""
     held_by = {after: before for before, several in following.items() for after in several if after in pending}
     path: dict[int, None] = {}
     at = min(pending)
@@ -97,7 +107,7 @@ def _walk(following: dict[int, list[int]], pending: dict[int, int]) -> list[int]
 
 
 class _Ends:
-    """Nodes for where a target begins and ends: numbers below zero, so that tasks keep theirs."""
+    """Nodes for the start and the end of each target: negative numbers, so that tasks keep theirs."""
 
     def __init__(self, bag: Bag) -> None:
         self._bag = bag

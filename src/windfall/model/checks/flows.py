@@ -1,4 +1,4 @@
-"""Are these flows ones that can be followed?  Everything is a number in range, and every file has a maker."""
+"""Checks of flows, the files that tasks pass to tasks: every number is in range, and every file is an output."""
 
 from __future__ import annotations
 
@@ -11,24 +11,26 @@ from windfall.model.templates import template as tpl
 from windfall.model.templates.render import Renderer, source_count
 
 Locate = Callable[[int], tuple[int, int]]  # a task → its target, and its number within that
-Relative = Callable[[str, str], str]  # refuses paths that lead elsewhere
+Relative = Callable[[str, str], str]  # refuses paths that leave the working directory
 
 MAX_FLOWS = 20_000_000
 MAX_NAMES = 5_000_000
-MAX_RENDERED = 1_000_000  # outputs looked at whose names have parameters in them
+MAX_RENDERED = 1_000_000  # outputs rendered because their names have parameters
 
 
 def check_flows(flows: Flows, bag: Bag, total: int, relative: Relative) -> None:
-    """Of a whole bag; blobs are checked by the caller."""
-    _check(flows, bag.targets, TaskLocator(bag), range(total), relative, whole=True)
+    """Check the flows of a whole bag; the caller checks their blobs."""
+    _check_columns(flows, range(total), relative)
+    _check_files(flows, bag.targets, TaskLocator(bag), whole=True)
 
 
 def check_later(flows: Flows, targets: list[Target], where: Locate, tasks: range, relative: Relative) -> None:
-    """Of tasks that are appended: files come from any task up to the last of them."""
-    _check(flows, targets, where, tasks, relative, whole=False)
+    """Check the flows of appended tasks, whose files come from any task up to the last of them."""
+    _check_columns(flows, tasks, relative)
+    _check_files(flows, targets, where, whole=False)
 
 
-def _check(flows: Flows, targets: list[Target], where: Locate, tasks: range, relative: Relative, whole: bool) -> None:
+def _check_columns(flows: Flows, tasks: range, relative: Relative) -> None:
     columns = (flows.before, flows.name, flows.after, flows.place)
     if len({len(column) for column in columns}) != 1:
         raise BadInput("flows: before, name, after and place must be equally long")
@@ -43,32 +45,34 @@ def _check(flows: Flows, targets: list[Target], where: Locate, tasks: range, rel
     _within(flows.after, tasks.start, tasks.stop, "after")
     _within(flows.name, 0, len(flows.names), "name")
     _within(flows.place, 0, len(flows.names), "place")
-    _places(flows, targets, where)
-    _makers(flows, targets, where, whole)
+
+
+def _check_files(flows: Flows, targets: list[Target], where: Locate, whole: bool) -> None:
+    if flows.before:
+        _places(flows, targets, where)
+        _makers(flows, targets, where, whole)
 
 
 def _within(column: list[int], least: int, end: int, what: str) -> None:
     if min(column) < least or max(column) >= end:
-        raise BadInput(f"flows: '{what}' goes from {min(column)} to {max(column)}; it must lie within {least} "
+        raise BadInput(f"flows: '{what}' has numbers from {min(column)} to {max(column)}; allowed are {least} "
                        f"to {end - 1}")
 
 
 def _places(flows: Flows, targets: list[Target], where: Locate) -> None:
-    """No two files at one place."""
+    """Refuse two files at one path of a task."""
     taken = set(zip(flows.after, flows.place, strict=True))
     if len(taken) < len(flows.after):
-        raise BadInput("flows: two files would lie at one place", "give each task different places")
-    owned = [{each.path for each in target.inputs} for target in targets]
-    if any(owned):
-        numbers = {name: number for number, name in enumerate(flows.names)}
-        for target, paths in enumerate(owned):
-            shared = {numbers[path] for path in paths if path in numbers}
-            if shared and any(place in shared and where(task)[0] == target for task, place in taken):
-                raise BadInput(f"flows: an input of '{targets[target].name}' lies there already")
+        raise BadInput("flows: a task gets two files at the same path", "give them different places")
+    numbers = {name: number for number, name in enumerate(flows.names)}
+    for number, target in enumerate(targets):
+        shared = {numbers[each.path] for each in target.inputs if each.path in numbers}
+        if shared and any(place in shared and where(task)[0] == number for task, place in taken):
+            raise BadInput(f"flows: a task of '{target.name}' gets a file at the path of an input")
 
 
 def _makers(flows: Flows, targets: list[Target], where: Locate, whole: bool) -> None:
-    """Every file that is taken is an output of the task it is taken from."""
+    """Refuse a file that is not an output of the task it comes from."""
     numbers = {name: number for number, name in enumerate(flows.names)}
     plain = [_plain(target, numbers) for target in targets]
     renderers: dict[int, Renderer] = {}
@@ -80,11 +84,11 @@ def _makers(flows: Flows, targets: list[Target], where: Locate, whole: bool) -> 
         if name in plain[target]:
             continue
         if not whole:
-            raise BadInput(f"flows: '{tpl.excerpt(flows.names[name])}' is no output of '{targets[target].name}' as it "
-                           "stands there", "outputs whose names have parameters in them go with a bag as a whole")
+            raise BadInput(f"flows: '{tpl.excerpt(flows.names[name])}' is not an output of '{targets[target].name}' "
+                           "that has no parameters in its name", "submit a bag with such outputs as a whole")
         rendered += 1
         if rendered > MAX_RENDERED:
-            raise BadInput(f"flows: more than {MAX_RENDERED:,} files whose names have parameters in them")
+            raise BadInput(f"flows: more than {MAX_RENDERED:,} files with parameters in their names")
         renderer = renderers.setdefault(target, Renderer(targets[target]))
         if flows.names[name] not in renderer.outputs(index):
             raise BadInput(f"flows: task {before} has no output '{tpl.excerpt(flows.names[name])}'",
@@ -92,13 +96,13 @@ def _makers(flows: Flows, targets: list[Target], where: Locate, whole: bool) -> 
 
 
 def _plain(target: Target, numbers: dict[str, int]) -> set[int]:
-    """Outputs without parameters, as places in the names."""
+    """Return the outputs without parameters, as indices of the flows' names."""
     whole = ("".join(map(str, pieces)) for text in target.outputs if not tpl.names(pieces := tpl.pieces(text)))
     return {numbers[path] for path in whole if path in numbers}
 
 
 class TaskLocator:
-    """A task's target, and its number within that."""
+    """Finds a task's target, and its number within that."""
 
     def __init__(self, bag: Bag) -> None:
         self._starts = [0]

@@ -1,4 +1,4 @@
-"""Is this a part that can be appended to a bag?  The server asks; who cuts a bag into parts has checked the whole."""
+"""Validation of parts, which clients append to an open bag.  The server validates each, as it validates bags."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from windfall.model.templates.render import source_count
 
 
 def check_part(part: Part, targets: list[Target], where: Locate) -> list[tuple[int, int]]:
-    """`targets`: of the bag; `where`: of the tasks it has.  Of each piece, the place of its target and its tasks."""
+    """Check a part against the bag's targets and tasks (`where`); return (index of target, tasks) of each piece."""
     if not 0 <= part.first <= MAX_TASKS:
         raise BadInput(f"first = {part.first}: a bag has at most {MAX_TASKS:,} tasks")
     names = {target.name: place for place, target in enumerate(targets)}
@@ -24,7 +24,7 @@ def check_part(part: Part, targets: list[Target], where: Locate) -> list[tuple[i
     end = part.first
     for piece in part.pieces:
         if piece.target not in names:
-            raise BadInput(f"there is no target '{piece.target[:80]}'", f"this bag has {', '.join(list(names)[:10])}")
+            raise BadInput(f"there is no target '{piece.target[:80]}'", f"known: {', '.join(list(names)[:10])}")
         validate_source(targets[names[piece.target]], piece.source)
         pieces.append((names[piece.target], source_count(piece.source)))
         end += pieces[-1][1]
@@ -42,8 +42,8 @@ def _check_edges(part: Part, tasks: range) -> None:
     at_most(len(part.edges), MAX_EDGES, "prerequisites between tasks")
     for before, after in part.edges:
         if not (0 <= before < tasks.stop and after in tasks):
-            raise BadInput(f"a prerequisite between tasks {before} and {after}",
-                           f"tasks {tasks.start} to {tasks.stop - 1} can wait, for tasks 0 to {tasks.stop - 1}")
+            raise BadInput(f"task {after} cannot wait for task {before}",
+                           f"tasks {tasks.start} to {tasks.stop - 1} can wait for tasks 0 to {tasks.stop - 1}")
     flows = zip(part.flows.before, part.flows.after, strict=False) if part.flows is not None else ()
     inside = [pair for pair in (*part.edges, *flows) if pair[0] >= tasks.start]
     if not all(before < after for before, after in inside):
@@ -51,15 +51,15 @@ def _check_edges(part: Part, tasks: range) -> None:
 
 
 def _refuse_detour(part: Part, targets: list[Target], where: Locate) -> None:
-    """A target that others wait for as a whole: one of them could be what a task of it would wait for, however far."""
+    """Refuse a waiting task in a target that other targets wait for as a whole, since that could close a cycle."""
     awaited = {name for target in targets for name in (*target.after, *target.takes)}
     if not awaited:
         return
     waiting = {after for _, after in part.edges} | set(part.flows.after if part.flows is not None else ())
     for task in sorted(waiting):
         if (name := targets[where(task)[0]].name) in awaited:
-            raise BadInput(f"task {task} is to wait for another, and a target waits for all of '{name}'",
-                           "tasks that wait are appended to targets that none comes after")
+            raise BadInput(f"task {task} waits for another task, and a target waits for the whole of '{name}'",
+                           "append waiting tasks to a target that no other waits for")
 
 
 def _where(first: int, pieces: list[tuple[int, int]], earlier: Locate) -> Locate:

@@ -1,10 +1,10 @@
-"""Regular expressions of strangers: what does it cost to compile them, and which may stand in a policy?
+"""Regular expressions of users: the cost of compiling them, and the ones that a policy may contain.
 
-Reading one is quick; compiling is not where a class names many characters, above all without regard to case: every
-one of them is then looked at.  So patterns are read first, their classes are added up, and only then compiled.
+Parsing a pattern is quick; compiling is slow for a class of many characters, above all without regard to case.  So the
+server parses patterns first, adds up their classes, and refuses costly ones before it compiles any.
 
-In a policy a pattern is evaluated again and again, so little is taken there: what is repeated is one character or one
-class, so that nothing multiplies.
+A policy evaluates its pattern again and again, so it may contain simple ones only: `*`, `+` and counts repeat one
+character or one class, so that the steps of a match do not multiply.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from windfall.errors import TooLarge
 
 MAX_PATTERN = 4_096
 MAX_LENGTH = 1_000_000  # characters of all patterns of a bag
-MAX_EFFORT = 3_000_000  # characters that their classes name: about a second
-WIDE = 4_096  # what a class beyond Latin-1 takes however few it names
+MAX_EFFORT = 3_000_000  # characters in all classes: about a second
+WIDE = 4_096  # least cost of a class with characters beyond Latin-1
 ERRORS = (re.error, RecursionError, OverflowError)
 
 
 def check_effort(patterns: Iterable[str]) -> None:
-    """Raise TooLarge where compiling these would take long.  One that is no pattern costs nothing here."""
+    """Raise TooLarge if compiling these patterns would take long; invalid ones count as 0."""
     length = work = 0
     for text in patterns:
         length += len(text)
@@ -32,12 +32,12 @@ def check_effort(patterns: Iterable[str]) -> None:
             raise TooLarge(f"the patterns of the bag have more than {MAX_LENGTH:,} characters")
         work += effort(text)
         if work > MAX_EFFORT:
-            raise TooLarge("the patterns of the bag have classes of too many characters", "name fewer, as in [a-z]")
+            raise TooLarge("the patterns of the bag have classes with too many characters", "name fewer, as in [a-z]")
 
 
 def effort(text: str) -> int:
     if len(text) > MAX_PATTERN:
-        return 0  # refused for its length
+        return 0  # another check refuses it for its length
     try:
         return _walk(parser.parse(text))
     except ERRORS:
@@ -45,7 +45,7 @@ def effort(text: str) -> int:
 
 
 def _walk(part: Any) -> int:
-    """Characters of all classes below."""
+    """Return the number of characters in all classes of a parsed pattern."""
     total = 0
     for code, value in part:
         total += _class(value) if code is const.IN else _below(value)
@@ -85,19 +85,19 @@ _SIMPLE = re.compile(r"""
 
 
 def refusal(pattern: str) -> tuple[str, str] | None:
-    """Why a pattern cannot stand in a policy, and a hint; None if it can."""
+    """Return why a policy cannot contain a pattern, and a hint; None if it can."""
     if not 0 < len(pattern) <= SHORT:
-        return f"a pattern has 1 to {SHORT} characters, not {len(pattern)}", "make it shorter"
+        return f"a pattern must have 1 to {SHORT} characters, not {len(pattern)}", "make it shorter"
     at, depth, before = 0, 0, ""
     while at < len(pattern):
         match = _SIMPLE.match(pattern, at)
         kind = str(match.lastgroup) if match else ""
         if match is None or (kind == "close" and not depth):
-            return _from(pattern[at:]), r"taken are letters, [a-z], ., \\d, ^, $, |, groups, and * + ? {n,m}"
+            return _from(pattern[at:]), r"allowed are letters, [a-z], ., \\d, ^, $, |, groups, and * + ? {n,m}"
         depth += (kind == "open") - (kind == "close")
         if kind == "repeat" and not _repeats(before, match[0]):
-            return _from(pattern[at:]), (f"one character or class may be repeated, up to {MAX_COUNT} times where "
-                                         "counted; a group may have ? behind it")
+            return _from(pattern[at:]), (f"repeat one character or class, with {{n,m}} up to {MAX_COUNT} times; "
+                                         "after a group only ? is allowed")
         before, at = kind, match.end()
     try:
         re.compile(pattern)
@@ -107,7 +107,7 @@ def refusal(pattern: str) -> tuple[str, str] | None:
 
 
 def _from(rest: str) -> str:
-    return f"not a pattern that is taken here, from '{rest[:20]}' on"
+    return f"the pattern is not allowed from '{rest[:20]}' on"
 
 
 def _repeats(before: str, sign: str) -> bool:
@@ -118,19 +118,24 @@ def _repeats(before: str, sign: str) -> bool:
 
 
 def search(pattern: str) -> str:
-    """The same pattern, to be matched at the first place of a text only: it goes on by itself to where it is found.
+    """Return a pattern that, matched at the start of a text, succeeds where a search for the given one would.
 
-    Most are pieces of a fixed length with anything between them, as in `^node.*-rack7`.  For these the first place
-    where a piece is found is as good as any, so none is looked for twice, and the time grows with the text alone.
+    Most patterns are pieces of fixed length with anything between them, as in `^node.*-rack7`.  For these the first
+    place of each piece is as good as any, so the match looks for none twice, and its time grows with the text alone.
     """
     pieces = _pieces(pattern)
     if pieces is None:
         return f"^(?s:.*?)(?:{pattern})"
     begins, ends = pattern.startswith("^"), [match[0] for match in _SIMPLE.finditer(pattern)][-1] == "$"
+    if len(pieces) == 1 and ends:
+        return f"^{pieces[0]}$" if begins else f"^(?s:.*){pieces[0]}$"
+    return _match_pieces(pieces, begins, ends)
+
+
+def _match_pieces(pieces: list[str], begins: bool, ends: bool) -> str:
+    """Return a pattern for pieces one after another; `begins`, `ends`: the first, or last, is at the text's end."""
     first, *others = pieces
     found = f"^{first}" if begins or not first else f"^(?>(?s:.*?){first})"
-    if not others and ends:
-        return f"^{first}$" if begins else f"^(?s:.*){first}$"
     *between, last = others or [""]
     found += "".join(f"(?>(?s:.*?){piece})" for piece in between if piece)
     if not last:
@@ -139,7 +144,7 @@ def search(pattern: str) -> str:
 
 
 def _pieces(pattern: str) -> list[str] | None:
-    """What stands between `.*`; None if it is not of that kind."""
+    """Return the pieces between `.*`; None if a piece has no fixed length."""
     tokens = [(str(match.lastgroup), match[0]) for match in _SIMPLE.finditer(pattern)]
     tokens = tokens[tokens[:1] == [("plain", "^")] :]
     tokens = tokens[: len(tokens) - (tokens[-1:] == [("plain", "$")])]

@@ -1,14 +1,14 @@
-"""JSON schemas that results are held against: which ones a pilot understands.
+"""Validation of the JSON schemas for results: the keywords that a pilot supports.
 
-A pilot checks with the standard library alone, so a part of JSON Schema is spoken: the keywords below.  Any other
-is refused at submission, by name: a check that silently checks less is worse than none.
+A pilot has the standard library alone, so it supports only the part of JSON Schema below.  Submission refuses any other
+keyword by name: a check that silently checks less is worse than none.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from windfall.errors import BadInput, TooLarge
@@ -19,7 +19,7 @@ MAX_DEPTH = 64
 
 TYPES = ("null", "boolean", "object", "array", "number", "integer", "string")
 
-# What stands behind a keyword: a schema, schemas by name or in a list, a number, a count, a text, a pattern, names …
+# Kinds of a keyword's value.
 KEYWORDS = {
     "type": "types", "enum": "list", "const": "any",
     "properties": "named", "required": "names", "additionalProperties": "schema",
@@ -32,7 +32,7 @@ KEYWORDS = {
 }  # fmt: skip
 
 HERE = ("anyOf", "oneOf", "allOf", "not")
-"""These, and $ref, speak of the same value, so a circle of them would never end."""
+"""Keywords that, as $ref, apply to the same value: a cycle of them would never end."""
 
 
 def check_schema(text: str, what: str = "check: schema") -> None:
@@ -45,16 +45,16 @@ def check_schema(text: str, what: str = "check: schema") -> None:
     except RecursionError:
         raise BadInput(f"{what}: nested too deeply") from None
     if not isinstance(root, (dict, bool)):
-        raise BadInput(f"{what}: a schema is an object, or true or false")
+        raise BadInput(f"{what}: a schema must be an object, true or false")
     if not _whole(root):
-        raise BadInput(f"{what}: not valid text: half of a character stands alone")
+        raise BadInput(f"{what}: not valid text: half of a surrogate pair is missing")
     schemas: dict[int, dict[str, Any]] = {}
     _walk(root, "#", 0, schemas, what)
     _check_refs(root, schemas, what)
 
 
 def schema_patterns(text: str) -> list[str]:
-    """Texts that may be patterns of a schema, good or not; none of one that cannot be read."""
+    """Return the texts under `pattern` anywhere in a schema; none if the schema is not JSON."""
     try:
         rest, found = [json.loads(text) if len(text) <= MAX_SCHEMA else None], []
     except (ValueError, RecursionError):
@@ -81,14 +81,14 @@ def _walk(schema: Any, at: str, depth: int, schemas: dict[int, dict[str, Any]], 
     if depth > MAX_DEPTH:
         raise BadInput(f"{what}: nested more than {MAX_DEPTH} deep")
     if not isinstance(schema, dict):
-        raise BadInput(f"{what}: at {at} there should be a schema, not {json.dumps(schema)[:60]}")
+        raise BadInput(f"{what}: expected a schema at {at}, not {json.dumps(schema)[:60]}")
     schemas[id(schema)] = schema
     for keyword, value in schema.items():
         kind = KEYWORDS.get(keyword)
         if kind is None:
             raise BadInput(
-                f"{what}: the keyword '{keyword[:100]}' (at {at}) is not known here",
-                f"there is {', '.join(KEYWORDS)}",
+                f"{what}: the keyword '{keyword[:100]}' (at {at}) is not supported",
+                f"supported: {', '.join(KEYWORDS)}",
                 text=keyword[:100],
             )
         wrong = _wrong(kind, value)
@@ -99,27 +99,45 @@ def _walk(schema: Any, at: str, depth: int, schemas: dict[int, dict[str, Any]], 
 
 
 def _wrong(kind: str, value: Any) -> str:
-    """What is the matter with a keyword's value."""
-    if kind == "types":
-        types = value if isinstance(value, list) else [value]
-        return "" if types and all(each in TYPES for each in types) else f"must be of {', '.join(TYPES)}"
+    """Return what is wrong with a keyword's value, or ""."""
     if kind == "pattern":
         return _wrong_pattern(value)
-    if kind == "ref":
-        here = isinstance(value, str) and (value == "#" or value.startswith("#/"))
-        return "" if here else 'must name a part of this schema, as "#/$defs/name"'
-    numeric = isinstance(value, (int, float)) and not isinstance(value, bool)
-    tests = {
-        "list": (isinstance(value, list), "must be a list"),
-        "names": (isinstance(value, list) and all(isinstance(n, str) for n in value), "must be a list of texts"),
-        "count": (numeric and value >= 0 and value == value // 1, "must be a whole number, 0 or more"),
-        "number": (numeric, "must be a number"),
-        "flag": (isinstance(value, bool), "must be true or false"),
-        "named": (isinstance(value, dict), "must be an object of schemas"),
-        "schemas": (isinstance(value, list) and value != [], "must be a list of schemas"),
-    }
-    fits, wanted = tests.get(kind, (True, ""))
-    return "" if fits else wanted
+    fits, wanted = _FORMS.get(kind, (lambda value: True, ""))
+    return "" if fits(value) else wanted
+
+
+def _are_types(value: Any) -> bool:
+    types = value if isinstance(value, list) else [value]
+    return bool(types) and all(each in TYPES for each in types)
+
+
+def _is_ref(value: Any) -> bool:
+    return isinstance(value, str) and (value == "#" or value.startswith("#/"))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _is_count(value: Any) -> bool:
+    return _is_number(value) and value >= 0 and value == value // 1
+
+
+def _are_names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+
+_FORMS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "types": (_are_types, f"must be of {', '.join(TYPES)}"),
+    "ref": (_is_ref, 'must name a part of this schema, as "#/$defs/name"'),
+    "list": (lambda value: isinstance(value, list), "must be a list"),
+    "names": (_are_names, "must be a list of texts"),
+    "count": (_is_count, "must be a whole number, 0 or more"),
+    "number": (_is_number, "must be a number"),
+    "flag": (lambda value: isinstance(value, bool), "must be true or false"),
+    "named": (lambda value: isinstance(value, dict), "must be an object of schemas"),
+    "schemas": (lambda value: isinstance(value, list) and value != [], "must be a list of schemas"),
+}
 
 
 def _wrong_pattern(value: Any) -> str:
@@ -142,7 +160,7 @@ def _below(kind: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def resolve(root: Any, ref: str) -> Any:
-    """What `#/…` names, or None."""
+    """Return the schema that `#/…` names, or None."""
     found = root
     for part in ref[1:].split("/")[1:]:
         key = part.replace("~1", "/").replace("~0", "~")
@@ -156,7 +174,7 @@ def resolve(root: Any, ref: str) -> Any:
 
 
 def _check_refs(root: Any, schemas: dict[int, dict[str, Any]], what: str) -> None:
-    """Every $ref names a schema, and following them never comes back to where one has been."""
+    """Check that every $ref names a schema, and that no chain of them is a cycle."""
     for schema in schemas.values():
         found = resolve(root, schema["$ref"]) if "$ref" in schema else True
         if not isinstance(found, bool) and id(found) not in schemas:
@@ -177,14 +195,14 @@ def _follow(root: Any, start: dict[str, Any], state: dict[int, str], what: str) 
             state[id(schema)] = "done"
             stack.pop()
         elif state.get(id(found)) == "open":
-            raise BadInput(f"{what}: $ref leads back to itself", text="$ref")
+            raise BadInput(f"{what}: $ref refers to itself in a circle", text="$ref")
         elif id(found) not in state:
             state[id(found)] = "open"
             stack.append((found, iter(_here(root, found))))
 
 
 def _here(root: Any, schema: dict[str, Any]) -> list[dict[str, Any]]:
-    """Schemas that speak of the same value."""
+    """Return the schemas that apply to the same value."""
     found = [resolve(root, schema["$ref"])] if "$ref" in schema else []
     found += [below for key in HERE if key in schema for _, below in _below(KEYWORDS[key], schema[key])]
     return [each for each in found if isinstance(each, dict)]

@@ -1,4 +1,4 @@
-"""Are these parameters, or commands, ones that tasks can be made of?  Counted, never expanded."""
+"""Validation of the sources of tasks: sweeps, lines and items.  The checks count and never expand."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from windfall.model.spec import (
     Table,
     Value,
     Values,
+    Zip,
 )  # fmt: skip
 from windfall.model.templates import template as tpl
 from windfall.model.templates.columns import text_of
@@ -46,7 +47,7 @@ def _lines(source: Lines) -> None:
     text = source.text
     found = text.count("\n") + 1 if text else 0
     if found != source.count:
-        raise BadInput(f"{source.count} lines were announced, {found} came")
+        raise BadInput(f"the bag says {source.count} lines, but has {found}")
     if not text:
         return
     check_clean(text, "a command")
@@ -91,36 +92,48 @@ def parameter_name(name: str) -> None:
 
 def check_axis(axis: Axis) -> None:
     if isinstance(axis, Range):
-        for number in (axis.first, axis.last, axis.step):
-            check_value(number, axis.name)
-        if axis.step == 0:
-            raise BadInput(f"the range of '{axis.name}' has step 0")
+        _range(axis)
     elif isinstance(axis, Values):
         _values(axis)
     elif isinstance(axis, Sample):
         _drawn(axis, [axis.law])
     elif isinstance(axis, Latin):
-        at_most(len(axis.columns), MAX_AXES, "columns of a Latin hypercube")
-        if not axis.columns:
-            raise BadInput("the Latin hypercube has no parameters", 'as in x = "uniform(0, 1)"')
-        _drawn(axis, axis.columns)
+        _latin(axis)
     elif isinstance(axis, Table):
         check_clean(axis.text, "a table")
         check_table(axis)
     else:
-        at_most(len(axis.columns), MAX_AXES, "columns of a zip")
-        for column in axis.columns:
-            _values(column)
-        lengths = {column.name: len(column.values) for column in axis.columns}
-        if len(set(lengths.values())) != 1:
-            said = ", ".join(f"{name} has {length}" for name, length in lengths.items())
-            raise BadInput(f"lists walked together must be equally long: {said or 'there is none'}")
+        _zip(axis)
     if axis_size(axis) == 0 and not isinstance(axis, Table):  # a table may be filled later, if the bag is open
         hint = "a range goes from its first to its last value; give a negative step to count down"
         raise BadInput(
             f"'{', '.join(axis_names(axis))}' has no values, so the sweep is empty",
             hint if isinstance(axis, Range) else "give it at least one",
         )
+
+
+def _range(axis: Range) -> None:
+    for number in (axis.first, axis.last, axis.step):
+        check_value(number, axis.name)
+    if axis.step == 0:
+        raise BadInput(f"the range of '{axis.name}' has step 0")
+
+
+def _latin(axis: Latin) -> None:
+    at_most(len(axis.columns), MAX_AXES, "columns of a Latin hypercube")
+    if not axis.columns:
+        raise BadInput("the Latin hypercube has no parameters", 'as in x = "uniform(0, 1)"')
+    _drawn(axis, axis.columns)
+
+
+def _zip(axis: Zip) -> None:
+    at_most(len(axis.columns), MAX_AXES, "columns of a zip")
+    for column in axis.columns:
+        _values(column)
+    lengths = {column.name: len(column.values) for column in axis.columns}
+    if len(set(lengths.values())) != 1:
+        found = ", ".join(f"{name} has {length}" for name, length in lengths.items())
+        raise BadInput(f"the lists of a zip must be equally long: {found or 'there is none'}")
 
 
 def _drawn(axis: Sample | Latin, laws: list[Law]) -> None:
@@ -146,15 +159,10 @@ def check_value(value: Value, name: str) -> None:
 
 
 def longest_values(sweep: Sweep) -> dict[str, int]:
+    """Return {parameter: the most characters that one of its values can have}."""
     found: dict[str, int] = {}
     for axis in sweep.axes:
-        if isinstance(axis, (Range, Sample, Latin)):
-            found.update(dict.fromkeys(axis_names(axis), 25))
-        elif isinstance(axis, Table):
-            found.update(longest(axis))
-        else:
-            for column in [axis] if isinstance(axis, Values) else axis.columns:
-                found[column.name] = max(map(len, map(text_of, column.values)))
+        found.update(_longest_of(axis))
     templates = {derived.name: tpl.pieces(derived.template) for derived in sweep.derived}
     while len(found) < len(parameters(sweep)):
         for name, template in templates.items():
@@ -164,6 +172,15 @@ def longest_values(sweep: Sweep) -> dict[str, int]:
     return found
 
 
+def _longest_of(axis: Axis) -> dict[str, int]:
+    if isinstance(axis, (Range, Sample, Latin)):
+        return dict.fromkeys(axis_names(axis), 25)
+    if isinstance(axis, Table):
+        return longest(axis)
+    columns = [axis] if isinstance(axis, Values) else axis.columns
+    return {column.name: max(map(len, map(text_of, column.values))) for column in columns}
+
+
 def swollen(template: list[tpl.Piece], most: dict[str, int]) -> int:
-    """Output files of other targets are counted when they are known."""
+    """Return the most characters that a template can give, without the output files of other targets."""
     return sum(most.get(piece.name, 0) if isinstance(piece, tpl.Slot) else len(piece) for piece in template)

@@ -1,8 +1,8 @@
-"""What expressions may speak of: one table of attributes, from which the reference is made too.
+"""The attributes that expressions may use: one table, from which the reference is made, too.
 
-An attribute stands in an ad, and is called by both: `Host.Memory`.  Case does not matter.  Those of the bag may be
-called without it, for it is the bag that has the policy: `Tail`.  The names of GridBot (Silberstein et al., 2009) are
-aliases.  Sizes are in MB of 1,000,000 bytes, times in seconds, `Now` and other moments in seconds since 1970.
+An attribute belongs to an ad, and its full name has both: `Host.Memory`.  Case does not matter.  The bag's attributes
+need no ad, since the policy belongs to the bag: `Tail`.  The names of GridBot (Silberstein et al., 2009) are aliases.
+Sizes are in MB of 1,000,000 bytes, times in seconds, `Now` and other moments in seconds since 1970.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ MOST_REPLICAS = 16
 FRESH = ("Host.Running", "Host.Load", "Host.TimeLeft", "Task.Expect", "Task.NumberOfReplicas", "Bag.Tasks",
          "Bag.JobsLeft", "Bag.JobsDone", "Bag.JobsWaiting", "Bag.Tail", "Bag.Age", "Bag.BudgetLeft", "Queue.Bags",
          "Now")
-"""Those that may change with every request; the others change when a pilot comes, or once a minute."""
+"""Attributes that may change with every request; the others change when a pilot comes, or once a minute."""
 
 
 class Known(NamedTuple):
@@ -104,7 +104,7 @@ class Known(NamedTuple):
 
     @property
     def scope(self) -> str:
-        """`Host`, …, `Replica`, or the name itself where it stands alone."""
+        """Return the ad: `Host`, …, `Replica`, or the name itself if it has no ad."""
         return "Replica" if self.path.startswith("Task.Replica") else self.path.split(".")[0]
 
 
@@ -120,7 +120,7 @@ _REPLICA = re.compile(r"replica([1-9]\d?)")
 
 
 def find(path: str) -> Known | None:
-    """What is meant by a name as somebody wrote it; None if it is nobody's."""
+    """Return the attribute that a name stands for, whatever its case or alias; None if there is none."""
     parts = path.lower().split(".")
     if len(parts) == 1:
         return _BARE.get(parts[0])
@@ -137,7 +137,7 @@ def find(path: str) -> Known | None:
 
 
 def nearest(path: str) -> str:
-    """A hint for a name that is nobody's."""
+    """Return a hint for the name of an attribute that does not exist."""
     from difflib import get_close_matches
 
     if path.lower().startswith("task.replica"):
@@ -151,8 +151,8 @@ def nearest(path: str) -> str:
     if near:
         return f"did you mean {(known or _SHORT)[near[0]].path}?"
     if known is not None:
-        return f"there is {', '.join(dict.fromkeys(each.path for each in known.values()))}"
-    return f"there is {', '.join(f'{each}.…' for each in ADS)} and Now; windfall policy --attributes lists them all"
+        return f"known: {', '.join(dict.fromkeys(each.path for each in known.values()))}"
+    return f"known: {', '.join(f'{each}.…' for each in ADS)} and Now; windfall policy --attributes lists them all"
 
 
 _SHORT = {name: known for table in reversed(_BY_SCOPE.values()) for name, known in table.items()} | _table("", LONE)

@@ -1,19 +1,20 @@
-"""Policies as ClassAd expressions: read, bounded, checked against the attributes there are.
+"""Parser of policies that are ClassAd expressions; it bounds them and checks the attributes they use.
 
-Whoever evaluates one (`core/expressions/classads.py`) uses HTCondor's implementation; this decides what may reach it:
+HTCondor's implementation evaluates the expressions (`core/expressions/classads.py`).  This parser lets only these reach
+it:
 
-  * at most 4 kB, 32 levels of nesting, 200 operators: beyond that its parser and evaluator give up, or crash;
+  * at most 4 kB, 32 levels of nesting, 200 operators: beyond that HTCondor's parser and evaluator give up, or crash;
     24 calls, 4 of them with patterns: an evaluation takes about a millisecond at worst;
-  * the functions of a short list, none of which reads a clock, draws lots, looks at the machine, or makes much of
-    little; what is not on it is refused by name;
+  * the functions of a short list, none of which reads a clock, draws random numbers, reads the machine's state, or
+    makes a long value of a short one; the parser refuses any other by name;
   * attributes of the vocabulary (`attributes.py`) and nothing else: an expression defines none, so none can grow
     through another;
-  * patterns are literal, short, repeat single characters only, are looked for in one attribute, and carry a limit on
-    the steps of a match;
-  * no records, no subscripts, no comments, no numbers that it would read as others than they look (017 is 15 there).
+  * patterns that are literal and short, repeat single characters only, search one attribute, and limit the steps of a
+    match;
+  * no records, no subscripts, no comments, no numbers that HTCondor would read differently (it reads 017 as 15).
 
-Operators and precedence are ClassAd's.  A text where a number is needed, and the like, is refused here: evaluated it
-would be an error every time, and an error never matches.
+Operators and precedence are ClassAd's.  The parser refuses a text where a number is needed, and the like: evaluating
+it would be an error every time, and an error never matches.
 """
 
 from __future__ import annotations
@@ -58,11 +59,11 @@ class Expression(NamedTuple):
     program: str  # the same for the evaluator: flat names, patterns with a limit
     type: str
     uses: tuple[str, ...]  # attributes, in the order of their first use
-    parts: tuple[tuple[str, str], ...]  # what stands between && at the top: text, program
+    parts: tuple[tuple[str, str], ...]  # the operands of && at the top: text, program
 
 
 def flat(path: str) -> str:
-    """What the evaluator calls an attribute: `classad2` never gives back the memory of an ad within another."""
+    """Return the evaluator's name of an attribute; no ad is nested, since `classad2` never frees a nested one."""
     return path.replace(".", "_")
 
 
@@ -70,7 +71,7 @@ def flat(path: str) -> str:
 
 
 class Term(NamedTuple):
-    """Something that has been read: what it comes to, and where it began."""
+    """A part of an expression that has been read: the type of its value, and where it began."""
 
     type: str
     at: int
@@ -80,7 +81,7 @@ class Term(NamedTuple):
 def parse(text: str) -> Expression:
     """Read an expression; BadInput says what is wrong, where, and what to do.
 
-    Whoever changes a policy has it read several times on its way: by the server, by the core, and to be evaluated."""
+    Results are cached: the server, the core and the evaluator each parse a policy that is set."""
     _bounded(text)
     return ExpressionParser(text).read()
 
@@ -93,7 +94,7 @@ def _bounded(text: str) -> None:
         raise BadInput("an empty expression", "as in Host.Memory >= 4000; leave the key out for none")
     for at, char in enumerate(text):
         if not char.isprintable() and char not in " \t\r\n":
-            raise wrong(text, at, f"a character that cannot be seen (U+{ord(char):04X})", "take it out")
+            raise wrong(text, at, f"an invisible character (U+{ord(char):04X})", "remove it")
 
 
 class ExpressionParser:
@@ -105,9 +106,9 @@ class ExpressionParser:
         self.chain = 0
         self.calls = self.patterns = self.listed_so_far = 0
         self.uses: dict[str, None] = {}
-        self.program = [token.text for token in self.tokens]  # pieces are put in place of names and patterns
-        self.ands: list[int] = []  # places of && that no parentheses enclose
-        self.plain = True  # nothing weaker than && stands at the top
+        self.program = [token.text for token in self.tokens]  # later with the evaluator's names and patterns
+        self.ands: list[int] = []  # indices of && outside parentheses
+        self.plain = True  # no operator weaker than && is outside parentheses
 
     def read(self) -> Expression:
         term = self.expression()
@@ -147,7 +148,7 @@ class ExpressionParser:
     def unexpected(self, message: str = "") -> BadInput:
         token = self.token
         if token.kind == "end":
-            return self.wrong(token.at, message or "it ends too early", "something is to follow here")
+            return self.wrong(token.at, message or "the expression ends too early", "something is missing here")
         hint = INSTEAD.get(token.text.lower(), "")
         if token.kind in ("name", "number", "text") and not message and not hint:
             hint = hint or "an operator is missing before it, such as && or =="
@@ -156,12 +157,12 @@ class ExpressionParser:
     # --- grammar
 
     def expression(self) -> Term:
-        """A condition with its two cases, or what stands for one."""
+        """Read a condition with its two cases, or an expression without `?`."""
         term = self.binary(1)
         if not self.take("?"):
             return term
         self.plain = self.plain and self.nesting > 0
-        self.need(term, TRUTH, "what stands before ?")
+        self.need(term, TRUTH, "the operand before ?")
         self.deeper()
         first = self.expression()
         self.expect(":")
@@ -205,9 +206,9 @@ class ExpressionParser:
         self.nesting -= 1
         wanted = TRUTH if token.text == "!" else NUMBER
         if wanted == NUMBER and term.type == TRUTH:
-            raise self.wrong(term.at, f"'{token.text}' does nothing with what is true or false",
+            raise self.wrong(term.at, f"'{token.text}' needs a number, and this is true or false",
                              "x ? 1 : 0 makes a number of it")
-        self.need(term, wanted, f"what stands behind {token.text}")
+        self.need(term, wanted, f"the operand after {token.text}")
         return Term(wanted, token.at)
 
     def primary(self) -> Term:
@@ -240,30 +241,30 @@ class ExpressionParser:
             term = self.expression()
             self.listed_so_far += 1
             if self.listed_so_far > MAX_LISTED:
-                raise self.wrong(term.at, f"more than {MAX_LISTED} members of lists", "a pattern may say it shorter")
+                raise self.wrong(term.at, f"more than {MAX_LISTED} members of lists", "a pattern may be shorter")
             if term.type == LIST:
-                raise self.wrong(term.at, "a list in a list", "one list of all of them does")
+                raise self.wrong(term.at, "a list in a list", "write all members in one list")
             if not self.take(","):
                 self.expect("}")
                 break
             if self.token.text == "}":
-                raise self.wrong(self.token.at, "the list ends behind a comma", "take the comma out")
+                raise self.wrong(self.token.at, "the list ends with a comma", "remove the comma")
         self.nesting -= 1
         return Term(LIST, at)
 
     def number(self, token: Token) -> None:
         if re.match("0[0-9]", token.text):
-            raise self.wrong(token.at, f"{token.text[:40]} begins with a 0", "write it without")
+            raise self.wrong(token.at, f"{token.text[:40]} begins with a 0", "remove the 0")
         if not math.isfinite(float(token.text)) or (token.text.isdigit() and int(token.text) > MAX_INTEGER):
-            raise self.wrong(token.at, "a number beyond all bounds", f"whole numbers up to {MAX_INTEGER:,}")
+            raise self.wrong(token.at, "the number is too large", f"whole numbers go up to {MAX_INTEGER:,}")
 
     def literal(self, token: Token) -> str:
-        """The text itself."""
+        """Return a text without its quotes and escapes."""
         inside = token.text[1:-1]
         for match in re.finditer(r"\\(.)", inside, re.DOTALL):
             if match[1] not in '"\\':
-                raise self.wrong(token.at + 1 + match.start(), f"'{match[0]}' means nothing here",
-                                 r'\" and \\ are what there is; a \ in a pattern is written \\')
+                raise self.wrong(token.at + 1 + match.start(), f"unknown escape '{match[0]}'",
+                                 r'only \" and \\ exist; write a \ in a pattern as \\')
         return re.sub(r"\\(.)", r"\1", inside)
 
     def attribute(self, token: Token) -> Term:
@@ -303,13 +304,13 @@ class ExpressionParser:
         return Term(self.same(*given[1:]) if name == "ifThenElse" else function.gives, token.at)
 
     def pattern(self, token: Token, first: int, given: int) -> None:
-        """Its first argument is a text that stands there, its third "i"."""
+        """Check a call of regexp: its first argument is a literal text, its third, if any, is "i"."""
         if self.tokens[first].kind != "text" or self.tokens[first + 1].text != ",":
-            raise self.wrong(self.tokens[first].at, "a pattern must be a text that stands here",
+            raise self.wrong(self.tokens[first].at, "a pattern must be a text in quotes",
                              'the pattern comes first, as in regexp("myhost", Host.Name)')
         self.patterns += 1
         if self.patterns > MAX_PATTERNS:
-            raise self.wrong(token.at, f"more than {MAX_PATTERNS} patterns", "a|b in one of them finds either")
+            raise self.wrong(token.at, f"more than {MAX_PATTERNS} patterns", "join two of them by |, as in a|b")
         if given == 3 and [each.text for each in self.tokens[self.place - 3 : self.place - 1]] != [",", '"i"']:
             raise self.wrong(token.at, 'the third argument of regexp can only be "i"', "leave it out")
         self.searched(first + 2)
@@ -319,10 +320,10 @@ class ExpressionParser:
         self.program[first] = '"' + _limited(pattern).replace("\\", "\\\\").replace('"', '\\"') + '"'
 
     def searched(self, place: int) -> None:
-        """Where a pattern is looked for: in what is not longer than an attribute may be."""
+        """Check that a pattern searches one attribute, whose length is bounded."""
         token, behind = self.tokens[place], self.tokens[place + 1]
         if token.kind != "name" or behind.text not in (",", ")"):
-            raise self.wrong(token.at, "a pattern is looked for in one attribute",
+            raise self.wrong(token.at, "a pattern can search only one attribute",
                              'as in regexp("myhost", Host.Name)')
 
     # --- types
@@ -336,37 +337,37 @@ class ExpressionParser:
     def combined(self, operator: Token, left: Term, right: Term) -> Term:
         sign = operator.text.lower()
         if LIST in (left.type, right.type):
-            raise self.wrong(operator.at, f"'{sign}' does nothing with lists", "member(x, {…}) looks in one")
+            raise self.wrong(operator.at, f"'{sign}' cannot be used with a list", "member(x, {…}) searches a list")
         if sign in ("&&", "||"):
-            self.need(left, TRUTH, f"what stands before {sign}")
-            self.need(right, TRUTH, f"what stands behind {sign}")
+            self.need(left, TRUTH, f"the operand before {sign}")
+            self.need(right, TRUTH, f"the operand after {sign}")
             return Term(TRUTH, left.at)
         if sign in ("+", "-", "*", "/", "%"):
-            self.need(left, NUMBER, f"what stands before {sign}")
-            self.need(right, NUMBER, f"what stands behind {sign}")
+            self.need(left, NUMBER, f"the operand before {sign}")
+            self.need(right, NUMBER, f"the operand after {sign}")
             return Term(NUMBER, left.at)
         if sign not in ("is", "isnt", "=?=", "=!=") and _alike(left.type) != _alike(right.type) and \
                 ANY not in (left.type, right.type):
             raise self.wrong(operator.at, f"'{sign}' compares {NAMES[left.type]} with {NAMES[right.type]}",
-                             "texts stand in quotes, numbers do not")
+                             "write texts in quotes, and numbers without")
         return Term(TRUTH, left.at)
 
     def same(self, *terms: Term) -> str:
-        """What either of them is."""
+        """Return the common type of the two cases; refuse cases of different types."""
         types = dict.fromkeys(term.type for term in terms if term.type != ANY)
         if len({_alike(each) for each in types}) > 1:
             raise self.wrong(terms[-1].at, f"{' in one case, '.join(NAMES[each] for each in types)} in the other",
-                             "both cases must be of one kind")
+                             "both cases must have the same type")
         return TRUTH if list(types) == [TRUTH] else next((each for each in types if each != TRUTH), ANY)
 
 
 def _limited(pattern: str) -> str:
-    """The limit holds for a match that begins at one place, so all begin at the first."""
+    """Return a pattern with limits, which hold for a match from one place, so this one matches at the first."""
     return f"(*LIMIT_MATCH={STEPS})(*LIMIT_DEPTH={STEPS}){search(pattern)}"
 
 
 def _alike(kind: str) -> str:
-    """A truth counts as 1 or 0."""
+    """Return a type for comparisons, in which true counts as 1 and false as 0."""
     return NUMBER if kind == TRUTH else kind
 
 
@@ -374,15 +375,15 @@ def _convert(has: str, wanted: str) -> str:
     if has == TEXT and wanted == TRUTH:
         return 'compare it, as in Host.Name == "a"'
     if has == LIST:
-        return "member(x, {…}) looks in a list"
-    return "a list stands in braces, as in {1, 2}" if wanted == LIST else ""
+        return "member(x, {…}) searches a list"
+    return "write a list in braces, as in {1, 2}" if wanted == LIST else ""
 
 
 # --- policies ---------------------------------------------------------------------------------------------------
 
 
 class PolicyKind(NamedTuple):
-    """A policy that is an expression: what it comes to, and which ads it may speak of."""
+    """A policy that is an expression: the type of its value, and the ads that it may use."""
 
     type: str
     scopes: tuple[str, ...]
@@ -408,16 +409,16 @@ ALIASES = {kind.alias: key for key, kind in KINDS.items()}
 
 
 INSTEAD_OF = {
-    "deadline": "attempt-deadline gives what takes longer than that to another host, too",
+    "deadline": "attempt-deadline gives a task that takes longer to another host, too",
     "budget": "Client.set_budget changes it",
     "priority": "rank says which of your bags goes first at a host",
     **dict.fromkeys(("select", "batch", "batch-timeout", "provision", "fail-over"),
-                    "that is said when the bag is submitted, and cannot be changed"),
+                    "this policy is set when the bag is submitted, and cannot be changed"),
 }
 
 
 def named(name: str, *others: str) -> str:
-    """The policy that is called so, by us or by GridBot; the others may stand there, too."""
+    """Return the policy with this name, Windfall's or GridBot's; `others` are further names allowed."""
     name, known = name.replace("_", "-"), (*KINDS, *CAPS, *others)
     if name in INSTEAD_OF and name not in others:  # before GridBot's Deadline
         raise BadInput(f"there is no policy '{name}' to set", INSTEAD_OF[name])
@@ -428,12 +429,12 @@ def named(name: str, *others: str) -> str:
 
 
 def serves(found: Expression) -> list[str]:
-    """The policies that it could be."""
+    """Return the policies that an expression can serve as."""
     return [key for key in KINDS if not _misfit(found, key)]
 
 
 def check(text: str, key: str) -> Expression:
-    """Read an expression that is to serve as a policy of that name."""
+    """Read an expression for the policy `key`."""
     found = parse(text)
     misfit = _misfit(found, key)
     if misfit:
@@ -443,17 +444,17 @@ def check(text: str, key: str) -> Expression:
 
 
 def _misfit(found: Expression, key: str) -> tuple[int, str, str] | None:
-    """Why it cannot be that policy: where, what, a hint."""
+    """Return why an expression cannot serve as a policy, as (place, message, hint); None if it can."""
     kind, text = KINDS[key], found.text
     if text.lower() in ("undefined", "error"):
-        return 0, f"{key} would never come to anything", "leave it out for none"
+        return 0, f"{key} would always be {text.lower()}", f"leave {key} out instead"
     for path in found.uses:
         known = attributes.find(path)
         if known is not None and known.scope not in kind.scopes:
             name = path.split(".")[-1].lower()
             at = next((token.at for token in tokens(text) if token.text.lower().endswith(name)), 0)
-            return at, f"{key} cannot speak of {path}", f"it knows {', '.join(kind.scopes)}"
+            return at, f"{key} cannot use {path}", f"it can use {', '.join(kind.scopes)}"
     if found.type in (kind.type, ANY) or (key == "rank" and found.type == TRUTH):  # true is 1, so it comes first
         return None
-    hint = "compare it with something" if kind.type == TRUTH else "give a number"
-    return 0, f"{key} must come to {NAMES[kind.type]}, and this is {NAMES[found.type]}", hint
+    hint = "compare it with a value" if kind.type == TRUTH else "give a number"
+    return 0, f"{key} must be {NAMES[kind.type]}, and this is {NAMES[found.type]}", hint

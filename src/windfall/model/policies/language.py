@@ -1,6 +1,6 @@
-"""The words of the expressions that policies are written in: functions, operators, what to say of words that are none.
+"""The vocabulary of expressions: functions, operators, and hints for words that do not exist.
 
-The language is that of ClassAds; what is left out of it, and why, says `expressions.py`.
+The language is that of ClassAds; `expressions.py` says what is left out of it, and why.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ _MACHINE = ("userhome", "user_home", "usermap", "getenv", "debug", "eval", "unpa
 
 def no_function(name: str) -> str:
     if name.lower() in _CLOCKS:
-        return "decisions must not depend on the clock of whoever makes them: Now is the time"
+        return "use Now for the time; expressions read no clock"
     if name.lower().startswith("random"):
-        return "nothing is left to chance here: the same state gives the same decision"
+        return "expressions cannot draw random numbers: the same state must give the same decision"
     if name.lower() in _MACHINE:
-        return "an expression knows what ads say, and nothing of the machine that evaluates it"
+        return "an expression can use attributes only, nothing of the machine that evaluates it"
     return nearest(name, FUNCTIONS)
 
 
@@ -114,23 +114,23 @@ def tokens(text: str) -> list[Token]:
 
 def _no_token(text: str, at: int) -> BadInput:
     if text[at] == '"':
-        return wrong(text, at, "a text without its closing quote", 'texts are "…"')
+        return wrong(text, at, "a text without its closing quote", 'write texts as "…"')
     if text[at] == "'":
         return wrong(text, at, "a single quote",
                      'texts are "…"; single quotes go around the whole: requirements = \'Host.Site == "lab"\'')
     if text[at].isdigit() or text[at] == ".":
         return wrong(text, at, "not a number", "as in 16, 0.5 or 1e6; sizes are in MB, times in seconds")
     if text[at] == "#":
-        return wrong(text, at, "a comment", "there are none in an expression")
+        return wrong(text, at, "a comment", "an expression cannot have comments")
     hint = "&& is and, || is or" if text[at] == "\\" else "names are of the letters a to z"
-    return wrong(text, at, f"'{text[at]}' means nothing outside a text", hint)
+    return wrong(text, at, f"'{text[at]}' is allowed only inside a text", hint)
 
 
 # --- complaints -------------------------------------------------------------------------------------------------
 
 
 def wrong(text: str, at: int, message: str, hint: str = "") -> BadInput:
-    """A complaint about a place in an expression, with the line and a caret below it."""
+    """Return an error about a place in an expression, with its line and a caret below the place."""
     at = min(at, len(text))
     line, first = text.count("\n", 0, at) + 1, text.rfind("\n", 0, at) + 1
     column = at - first + 1
@@ -139,7 +139,7 @@ def wrong(text: str, at: int, message: str, hint: str = "") -> BadInput:
 
 
 def pointed(line: str, column: int, width: int = 90) -> str:
-    """The line, or the part of it around the column, and a caret below that."""
+    """Return the line, or the part of it around the column, with a caret below the column."""
     start = max(0, column - 1 - width // 2) if len(line) > width else 0
     shown = "".join(char if char.isprintable() else "?" for char in line[start : start + width])
     return f"{shown}\n    {' ' * (column - 1 - start)}^"

@@ -1,5 +1,5 @@
-"""Caps of replicas, in the place of those that a preset has: how many attempts of one task may be in play at a time,
-how many replicas a bag may have as a share of its tasks, and what those may cost that turn out to be in vain."""
+"""Caps of replicas, which override a preset's own: attempts of a task in play at a time, replicas of a bag as a share
+of its tasks, and the cost of attempts that another attempt made useless."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _FORMS = {PER_TASK: re.compile(r"[0-9]{1,9}"), SHARE: re.compile(r"([0-9]{1,9})\
 
 
 def normal(value: object, key: str) -> str:
-    """As it is kept and shown."""
+    """Check a cap from a bag file or command, and return its text as it is stored and shown."""
     text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
     if not isinstance(text, str):
-        raise BadInput(f"{key}: {str(text)[:60]} is not what can stand there", _HINTS.get(key, "as in 10 core-hours"))
+        raise BadInput(f"{key}: {str(text)[:60]} is not a valid value", _HINTS.get(key, "as in 10 core-hours"))
     text = " ".join(text.split())
     read(text, key)
     return text
 
 
 def check(text: str, key: str) -> None:
-    """What is kept as it stands."""
+    """Check a stored cap, which must be valid without changes."""
     if len(text) > LONGEST:
         raise BadInput(f"{key}: {text[:40]!r}… has {len(text):,} characters", f"at most {LONGEST}")
     read(text, key)
@@ -40,11 +40,11 @@ def check(text: str, key: str) -> None:
 
 @lru_cache(maxsize=1_024)
 def read(text: str, key: str) -> int:
-    """Attempts, percent, or ms of cores."""
+    """Return a cap's number: attempts, percent, or ms of cores."""
     if key == COST:
         return parse_core_time(text, key)
     form = _FORMS[key].fullmatch(text)
     number = int(form[form.re.groups]) if form else -1
     if not (key == PER_TASK) <= number <= MOST[key]:
-        raise BadInput(f"{key}: {text[:60]!r} is not what can stand there", _HINTS[key])
+        raise BadInput(f"{key}: {text[:60]!r} is not a valid value", _HINTS[key])
     return number

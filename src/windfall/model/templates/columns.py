@@ -1,4 +1,4 @@
-"""A parameter of a sweep as a column: its values, and their texts, at whatever task numbers are asked for."""
+"""Columns: the values of a parameter of a sweep, and their texts, for given task numbers."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ Template = list[tpl.Piece]
 
 
 def text_of(value: Value) -> str:
-    """A value as it appears in commands: 3, 0.5, true, text as it is."""
+    """Return a value's text in commands: 3, 0.5, true, a text unchanged."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return value if isinstance(value, str) else repr(value)
 
 
 def _decimals(value: int | float) -> int:
-    """Digits after the point in the shortest text of a number: 0.1 has one, 2.5e-7 has eight."""
+    """Return the digits after the point in the shortest text of a number: 0.1 has one, 2.5e-7 has eight."""
     mantissa, _, exponent = repr(value).partition("e")
     return max(0, len(mantissa.partition(".")[2]) - int(exponent or 0))
 
 
 class Digit:
-    """Where an axis stands in the task number."""
+    """The digit of the task number that selects an axis's value."""
 
     def __init__(self, stride: int, size: int, whole: bool):
         self.stride, self.size, self.whole = stride, size, whole
@@ -45,7 +45,7 @@ class Digit:
 
 
 class Column:
-    """One parameter: its values and their texts at given task numbers."""
+    """A parameter: its values and their texts for given task numbers."""
 
     def values(self, indices: Sequence[int]) -> list[Any]:
         raise NotImplementedError
@@ -68,20 +68,20 @@ class RangeColumn(Column):
         if self.exact:
             return [first + d * step for d in self.digit.of(indices)]
         values = [float(first + d * step) for d in self.digit.of(indices)]
-        # 0..1:0.1 means 0.3 where adding gives 0.30000000000000004
+        # In 0..1:0.1 the user means 0.3, where adding gives 0.30000000000000004.
         return [round(v, self.decimals) for v in values] if self.decimals <= 15 else values
 
     def texts(self, indices: Sequence[int]) -> list[str]:
         return list(map(repr, self.values(indices)))
 
     def quoted(self, indices: Sequence[int], quote: Callable[[str], str]) -> list[str]:
-        return self.texts(indices)  # numbers need none
+        return self.texts(indices)  # numbers need no quotes
 
 
 class ListColumn(Column):
     def __init__(self, values: list[Value], digit: Digit):
         self.all, self.digit = values, digit
-        self._texts: dict[object, list[str]] = {}  # whole list as texts, by quoting; made when first needed
+        self._texts: dict[object, list[str]] = {}  # quoting function → the whole list's texts, made when first needed
 
     def values(self, indices: Sequence[int]) -> list[Any]:
         every = self.all
@@ -121,14 +121,14 @@ class TableColumn(Column):
 
 
 class JoinedColumn(Column):
-    """A parameter of a sweep that was extended: each part of the numbers has its own column."""
+    """A parameter of an extended sweep: each part of the task numbers has its own column."""
 
     def __init__(self, first: Column):
         self.starts = [0]
         self.columns = [first]
 
     def add(self, start: int, column: Column) -> None:
-        """In this order: whoever reads meanwhile finds a column for every start."""
+        """Add a part; the column first, so that another thread finds a column for every start."""
         self.columns.append(column)
         self.starts.append(start)
 
@@ -142,7 +142,7 @@ class JoinedColumn(Column):
         return self._each(indices, lambda column, numbers: column.quoted(numbers, quote))
 
     def _each(self, indices: Sequence[int], ask: Callable[[Column, list[int]], list[Any]]) -> list[Any]:
-        """In the order asked for, neighbours of one part together."""
+        """Ask the columns in the order of the indices, neighbours of one part together."""
         found: list[Any] = []
         for part, run in groupby(indices, lambda index: bisect_right(self.starts, index) - 1):
             start = self.starts[part]
@@ -161,7 +161,7 @@ class DerivedColumn(Column):
 
 
 def fill(template: Template, columns: dict[str, Column], indices: Sequence[int], shell: bool) -> list[str]:
-    """One text per index."""
+    """Return a template's text for each index."""
     slots = [piece for piece in template if isinstance(piece, tpl.Slot)]
     if not slots:
         return ["".join(map(str, template))] * len(indices)

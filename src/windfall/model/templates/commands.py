@@ -1,4 +1,4 @@
-"""Commands of a target's tasks: a template filled from columns, or texts that came one by one."""
+"""Commands of a target's tasks: a template filled from columns, or the lines or items of its source."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from windfall.model.templates.columns import Column, Template, fill
 from windfall.model.templates.shell import in_context
 
 Command = str | list[str]
-Taken = Mapping[str, Sequence[str]]  # target → where its output files lie for the task
+Taken = Mapping[str, Sequence[str]]  # target → the paths of its output files for the task
 
 
 class Vector:
-    """Words, each templated, never split.  A word `{main.outputs}` becomes as many words as there are files."""
+    """A command as a list of templates, one per word.  `{main.outputs}` becomes as many words as there are files."""
 
     def __init__(self, words: list[Template], columns: dict[str, Column]):
         self.columns = columns
@@ -34,7 +34,7 @@ class Vector:
         return [self._spread(row, taken) for row in rows] if self.taking else list(rows)
 
     def _word(self, at: int, indices: Sequence[int]) -> Iterable[str]:
-        """Of every task; fixed words repeat without end."""
+        """Return a word's text for every task; a fixed word repeats without end."""
         word = self.words[at]
         if at in self.taking:
             return [""] * len(indices)
@@ -48,7 +48,7 @@ class Vector:
 
 
 def _taken(word: Template) -> str:
-    """The target whose files the word stands for, or nothing."""
+    """Return the target whose files a word stands for, or ""."""
     found = [tpl.taken_target(name) for name in tpl.names(word)]
     if any(found) and len(word) > 1:
         raise BadInput(
@@ -60,7 +60,7 @@ def _taken(word: Template) -> str:
 
 
 class Shell:
-    """One text for `/bin/sh -c`."""
+    """A command as one template, for `/bin/sh -c`."""
 
     def __init__(self, template: Template, columns: dict[str, Column]):
         self.template, self.columns = in_context(template), columns
@@ -69,7 +69,7 @@ class Shell:
             if isinstance(piece, tpl.Slot) and piece.context and tpl.taken_target(piece.name):
                 raise BadInput(
                     f"{{{piece.name}}} is many files and must not stand inside quotes",
-                    "leave the quotes out: the names are quoted as they need it",
+                    "remove the quotes: Windfall quotes the names as they need it",
                     text=f"{{{piece.name}}}",
                 )
 
@@ -86,14 +86,14 @@ class Shell:
 
 
 class LineCommands:
-    """Commands one after the other, and where each of them ends: 8 bytes a task beside the text.
+    """The lines of a source as commands: the text, and where each line ends, 8 bytes a task.
 
-    Where the text is part of `shared`, bytes that are kept anyway, it is looked at there instead of kept twice.
+    If the text is part of `shared`, bytes that the caller keeps anyway, this reads it there instead of copying it.
     """
 
     def __init__(self, source: Lines, shared: bytes = b""):
         self.text: bytearray | memoryview = bytearray()
-        self.more = bytearray()  # what was appended later
+        self.more = bytearray()  # the lines appended later
         self.ends = array("Q")
         self.own = 0  # tasks whose text is in `text`
         if source.count:
@@ -109,7 +109,7 @@ class LineCommands:
 
     def extend(self, source: Source) -> None:
         if not isinstance(source, Lines):
-            raise BadInput("these tasks are lines; only lines can be added to them")
+            raise BadInput("only lines can be appended to tasks that are lines")
         if not source.count:
             return
         data = source.text.encode()
@@ -137,7 +137,7 @@ class ItemCommands:
 
     def extend(self, source: Source) -> None:
         if isinstance(source, Sweep):
-            raise BadInput("a sweep cannot be added to items")
+            raise BadInput("a sweep cannot be appended to items")
         if isinstance(source, Items):
             self.items.extend(source.items)
         elif source.count:

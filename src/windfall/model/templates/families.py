@@ -1,7 +1,6 @@
-"""Inputs that differ from task to task: which files are they?
+"""The files of an input whose name has parameters.
 
-Only the axes that a name uses are walked, so `"genome-{chromosome}.fa"` in a sweep of ten million points is looked
-for 24 times.
+Only the axes that the name uses are walked: `"genome-{chromosome}.fa"` in a sweep of ten million points gives 24 files.
 """
 
 from __future__ import annotations
@@ -15,19 +14,19 @@ from windfall.model.templates import template as tpl
 from windfall.model.templates.columns import fill
 from windfall.model.templates.render import Space, axis_names, axis_size
 
-MAX_POINTS = 1_000_000  # of the axes that one name uses
+MAX_POINTS = 1_000_000  # of the axes that a name uses
 CHUNK = 4_096
 
 
 class Rendering(NamedTuple):
-    """What templates came to, and the first task for which they did."""
+    """The texts of some templates, and the first task that has them."""
 
     task: int
     texts: tuple[str, ...]
 
 
 def renderings(sweep: Sweep, *templates: str) -> Iterator[Rendering]:
-    """All that the templates can come to, each as often as the axes they use have points."""
+    """Yield the texts of the templates for each point of the axes that they use."""
     pieces = [tpl.pieces(template) for template in templates]
     used = _used(sweep, [name for piece in pieces for name in tpl.names(piece)])
     part = Sweep(
@@ -37,7 +36,7 @@ def renderings(sweep: Sweep, *templates: str) -> Iterator[Rendering]:
     space = Space(part)
     if space.count > MAX_POINTS:
         raise TooLarge(
-            f"inputs: '{tpl.excerpt(templates[0])}' could be {space.count:,} files; at most {MAX_POINTS:,}",
+            f"inputs: '{tpl.excerpt(templates[0])}' stands for {space.count:,} files; at most {MAX_POINTS:,}",
             "use fewer parameters in its name",
             text=tpl.excerpt(templates[0]),
         )
@@ -50,7 +49,7 @@ def renderings(sweep: Sweep, *templates: str) -> Iterator[Rendering]:
 
 
 def _used(sweep: Sweep, names: list[str]) -> set[str]:
-    """These parameters and all they are made of."""
+    """Return these parameters and all others from which they are derived."""
     made = {derived.name: tpl.names(tpl.pieces(derived.template)) for derived in sweep.derived}
     used: set[str] = set()
     while names:
@@ -62,7 +61,7 @@ def _used(sweep: Sweep, names: list[str]) -> set[str]:
 
 
 def _strides(sweep: Sweep, part: Sweep) -> list[tuple[int, int]]:
-    """Of each axis of the part, last first: its size, and how far apart its points are in the whole sweep."""
+    """Return (size, distance of its points in the whole sweep) of each axis of the part, the last one first."""
     found, stride = [], 1
     for axis in reversed(sweep.axes):
         if axis in part.axes:

@@ -1,11 +1,11 @@
-"""From a task's number to its parameters, command, outputs and environment.
+"""Renderer: the parameters, command, outputs and environment of a task, from its number.
 
-A sweep is never expanded.  Task numbers are read as mixed-radix numbers, one digit per axis, the last axis
-fastest; a range's value is arithmetic, so a sweep of ten million tasks costs what its axes cost.  Rendering
-works by columns: for the numbers asked for, one list of texts per parameter, one per templated word, then a
-transposition.  That keeps the work per task at a few list operations, all of them C loops.
+A sweep is never expanded.  A task number is a mixed-radix number, one digit per axis, the last axis fastest; a range's
+value is arithmetic, so a sweep of ten million tasks costs as much as its axes.  Rendering works by columns: for the
+numbers given, it makes a list of texts per parameter, a list per templated word, and transposes.  So the work per task
+is a few list operations, all of them C loops.
 
-Lists that come back may share rows and words among tasks: read them, do not change them.
+The lists returned may share rows and words among tasks: callers must not change them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from windfall.model.templates.table import TableRows
 
 
 def range_size(axis: Range) -> int:
-    """Number of values; 0 where the range is empty or cannot be walked."""
+    """Return the number of values; 0 if the range is empty or has step 0."""
     first, last, step = axis.first, axis.last, axis.step
     if step == 0:
         return 0
@@ -71,7 +71,7 @@ def axis_names(axis: Axis) -> list[str]:
 
 
 def source_count(source: Source) -> int:
-    """Number of tasks, by arithmetic."""
+    """Return the number of tasks, by arithmetic."""
     if isinstance(source, Lines):
         return source.count
     if isinstance(source, Items):
@@ -86,7 +86,7 @@ def source_count(source: Source) -> int:
 
 
 class Space:
-    """A sweep ready to be asked: its parameters by name, those made of others included."""
+    """The parameters of a sweep as columns by name, derived ones included."""
 
     def __init__(self, sweep: Sweep, shared: bytes = b""):
         self.count = source_count(sweep)
@@ -121,7 +121,7 @@ class Space:
         self.columns[name] = column
 
     def _add_derived(self, sweep: Sweep) -> None:
-        """In an order in which each finds what it is made of."""
+        """Add the derived parameters, each after those that it is made of."""
         waiting = {}
         for derived in sweep.derived:
             if derived.name in waiting:
@@ -133,19 +133,19 @@ class Space:
             ready = [name for name, template in waiting.items() if not any(n in waiting for n in tpl.names(template))]
             if not ready:
                 raise BadInput(
-                    f"the parameters {', '.join(sorted(waiting)[:5])} are made of one another in a circle",
+                    f"the parameters {', '.join(sorted(waiting)[:5])} refer to one another in a circle",
                     text=min(waiting),
                 )
             for name in ready:
                 self._put(name, DerivedColumn(waiting.pop(name), self.columns))
 
     def check(self, template: Template, what: str, also: Iterable[str] = ()) -> Template:
-        """Refuse parameters that are not there."""
+        """Refuse unknown parameters; `also` names further known ones."""
         for name in tpl.names(template):
             if tpl.taken_target(name) and name not in also:
                 raise BadInput(
-                    f"{what} uses {{{name}}}: output files of another target stand only in a command",
-                    "name them there, as a word of its own",
+                    f"{what} uses {{{name}}}, but only a command can use output files of another target",
+                    "name them in the command, as a word of its own",
                     text=f"{{{name}}}",
                 )
             if name not in self.columns and name not in also:
@@ -162,21 +162,21 @@ def unknown_parameter(name: str, what: str, known: list[str]) -> BadInput:
     elif known:
         hint = f"known here: {', '.join(known[:10])}; write {{{{{name}}}}} for the braces themselves"
     else:
-        hint = f"there is no sweep to take it from; write {{{{{name}}}}} for the braces themselves"
+        hint = f"the bag has no [sweep]; write {{{{{name}}}}} for the braces themselves"
     return BadInput(f"{what} uses {{{name}}}, which is not a parameter", hint, text=f"{{{name}}}")
 
 
 File = tuple[str, str, int, int]  # path, blob, size, mode
-Files = Mapping[str, tuple[str, int, int]]  # of a family: name → blob, size, mode
+Files = Mapping[str, tuple[str, int, int]]  # files of a family: name → blob, size, mode
 NOTHING: Taken = {}
 
 
 class _FamilyFiles:
-    """Those a family came with, and those of each extension: a task has what was there when it came."""
+    """The files of a family and of its extensions; a task has those that were there when it was added."""
 
     def __init__(self, files: Files):
         self._first = files
-        self._later: dict[str, list[tuple[int, tuple[str, int, int]]]] = {}  # name → from which task on, what it is
+        self._later: dict[str, list[tuple[int, tuple[str, int, int]]]] = {}  # name → (first task, file) of extensions
 
     def add(self, start: int, files: Files) -> None:
         for name, file in files.items():
@@ -192,7 +192,7 @@ class _FamilyFiles:
 
 
 class Renderer:
-    """Everything that differs from task to task in one target."""
+    """Renders everything that differs from task to task in a target."""
 
     def __init__(self, target: Target, shared: bytes = b""):
         source = target.source
@@ -212,7 +212,7 @@ class Renderer:
         self._environment = self._templates("the environment", target.environment.values())
         self._cost = self._space.check(cost_template(target.cost), "the cost")
         self.varies = self._has_parameters()
-        """Does anything but the command differ from task to task?  If not, say it once per grant."""
+        """Does anything but the command differ from task to task?  If not, a grant sends it once."""
 
     def _compile_files(self, target: Target) -> None:
         self._outputs = self._templates("an output", target.outputs)
@@ -254,15 +254,15 @@ class Renderer:
         return self._listed.count if self._listed else self._count
 
     def extend(self, source: Source, files: Sequence[Files] = (), shared: bytes = b"") -> None:
-        """Append tasks.  To a sweep, points of the same parameters; `files`: what its families have beyond theirs.
+        """Append tasks; to a sweep, points of the same parameters, with the `files` of each family that are new.
 
-        Tasks that were there before keep the files they had, whatever comes under the same name.
+        Earlier tasks keep their files, even if a new file has the same name.
         """
         if self._listed is not None:
             self._listed.extend(source)
             return
         if not isinstance(source, Sweep):
-            raise BadInput("these tasks are a sweep; only a sweep can be added to them")
+            raise BadInput("only a sweep can be appended to tasks that are a sweep")
         added = Space(source, shared)
         same_parameters(list(self._columns), list(added.columns))
         for family, more in list(zip(self._files, files, strict=True)) if files else ():
@@ -282,19 +282,19 @@ class Renderer:
         return self._command.render((index,), outputs)[0]
 
     def commands(self, indices: Sequence[int], outputs: Taken = NOTHING) -> list[Command]:
-        """In bulk: what the server calls for every grant.  The numbers are trusted to be tasks of this target.
+        """Return the commands of many tasks, as the server needs them for a grant; it does not check the numbers.
 
-        `outputs` says, for every target of `takes`, where its files lie for the task.
+        `outputs` has, for every target of `takes`, the paths of its files for the task.
         """
         return self._command.render(indices, outputs)
 
     def inputs(self, index: int) -> list[File]:
-        """Of the families; inputs that all tasks share are in `target.inputs`."""
+        """Return a task's inputs from families; `target.inputs` has those that all tasks share."""
         named = zip(self._one(self._paths, index), self._one(self._sources, index), self._files, strict=True)
         return [(path, *files.of(index, source)) for path, source, files in named if source]
 
     def placed(self, index: int) -> list[tuple[str, str]]:
-        """Path (empty: only looked for) and absolute path on the host."""
+        """Return (path for the task, or "" for no link; path on the host) of the files in place."""
         return list(zip(self._one(self._links, index), self._one(self._there, index), strict=True))
 
     def outputs(self, index: int) -> list[str]:
@@ -307,11 +307,11 @@ class Renderer:
         return self._one(self._check_file, index)
 
     def check_command(self, index: int) -> Command:
-        """Empty where there is none."""
+        """Return the command of a task's check, or ""."""
         return self._check_command.render((index,), NOTHING)[0] if self._check_command else ""
 
     def capture(self, index: int) -> list[tuple[str, str, str]]:
-        """Name, pattern, file (empty: standard output)."""
+        """Return (name, pattern, file or "" for standard output) of the captured values."""
         files = self._one(self._capture, index)
         return [(each.name, each.pattern, file) for each, file in zip(self.target.capture, files, strict=True)]
 
@@ -325,7 +325,7 @@ class Renderer:
         return self.costs((index,))[0]
 
     def costs(self, indices: Sequence[int]) -> list[float]:
-        """Relative costs; 1 where none was given or it is no number."""
+        """Return relative costs; 1 for a task without one, or with one that is not a number."""
         if not self._cost:
             return [1.0] * len(indices)
         return list(map(_cost_of, fill(self._cost, self._columns, indices, shell=False)))
@@ -336,22 +336,22 @@ class Renderer:
 
 
 def same_parameters(old: list[str], new: list[str]) -> None:
-    """A sweep can be extended only by one that has the same parameters."""
+    """Refuse to extend a sweep by one with other parameters."""
     for name in old:
         if name not in new:
-            raise BadInput(f"the sweep has a parameter '{name}', the one that extends it has not", text=name)
+            raise BadInput(f"the extension lacks the sweep's parameter '{name}'", text=name)
     for name in new:
         if name not in old:
-            raise BadInput(f"'{name}' is not a parameter of the sweep that is extended", text=name)
+            raise BadInput(f"the extension has a parameter '{name}', and the sweep has none of that name", text=name)
 
 
 def all_files(had: Sequence[Files], more: Sequence[Files]) -> list[Files]:
-    """Of each family, what it had and what came along; `more` may be empty."""
+    """Return the files of each family, with the new ones of an extension; `more` may be empty."""
     return [{**before, **files} for before, files in zip(had, more, strict=True)] if more else list(had)
 
 
 def lean(source: Source) -> Source:
-    """The same number of tasks without the texts that a renderer has already."""
+    """Return a source with the same number of tasks, without the texts that a renderer has already."""
     if isinstance(source, Lines):
         return Lines(text="", count=source.count)
     if isinstance(source, Sweep) and any(isinstance(axis, Table) for axis in source.axes):
@@ -365,7 +365,7 @@ def lean_sweep(sweep: Sweep) -> Sweep:
 
 
 def cost_template(cost: str) -> Template:
-    """`"{x}"` or, shorter, `"x"`; or a number."""
+    """Return the template of a cost: `"{x}"` or, shorter, `"x"`; or a number."""
     return [tpl.Slot(cost)] if tpl.NAME.fullmatch(cost) else tpl.pieces(cost)
 
 

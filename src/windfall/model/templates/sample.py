@@ -1,11 +1,11 @@
-"""Parameters drawn at random, the same everywhere and for ever.
+"""Parameters drawn at random, with the same values on every machine and in every version.
 
-Value i follows from seed, name and i alone, through BLAKE2b: no generator has a state, so a value can be asked for
-out of turn, a sample can grow without changing what it had, and no version of Python or of a library matters.
-Floating-point values are given with twelve digits, which is more than mathematical libraries differ in.
+Value i follows from seed, name and i alone, through BLAKE2b.  No generator has a state, so values can be computed in
+any order, a longer sample begins with the shorter one's values, and versions of Python and libraries do not matter.
+Floating-point values have twelve digits, fewer than those in which mathematical libraries differ.
 
-A Latin hypercube of n points cuts every column's range into n equal parts and walks them in an order that is a
-permutation: four rounds of a Feistel network over the next power of four, numbers outside walked on until inside.
+A Latin hypercube of n points cuts every column's range into n equal parts and visits them in the order of a
+permutation: four rounds of a Feistel network over the next power of four, repeated while the number is n or more.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Draw = Callable[[int], int | float]
 
 
 class LawForm(NamedTuple):
-    arguments: str  # what they are called
+    arguments: str  # their names
     example: str
 
 
@@ -38,14 +38,14 @@ _WHOLE = re.compile(r"[-+]?\d[\d_]{0,22}")
 
 
 def parse_law(name: str, text: str) -> Law:
-    """`uniform(0, 1)`"""
+    """Read a law, such as `uniform(0, 1)`."""
     match = _LAW.fullmatch(text) if len(text) <= 200 else None
     try:
         if match is None:
             raise ValueError
         arguments = [int(part) if _WHOLE.fullmatch(part.strip()) else float(part) for part in match[2].split(",")]
     except ValueError:
-        raise BadInput(f"'{name}': not a law to draw by", f"as in {_examples()}", text=text[:100]) from None
+        raise BadInput(f"'{name}': not a law of random values", f"as in {_examples()}", text=text[:100]) from None
     law = Law(name=name, law=match[1], arguments=arguments)
     check_law(law)
     return law
@@ -61,7 +61,7 @@ def check_law(law: Law) -> None:
         from difflib import get_close_matches
 
         near = get_close_matches(law.law[:100], list(LAWS), 1)
-        hint = f"did you mean '{near[0]}'?" if near else f"there is {', '.join(LAWS)}"
+        hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(LAWS)}"
         raise BadInput(f"'{law.name}': the law '{law.law[:100]}' does not exist", hint, text=law.law[:100])
     if len(law.arguments) != 2 or not all(math.isfinite(n) and abs(n) < 1e300 for n in law.arguments):
         raise BadInput(
@@ -73,9 +73,10 @@ def check_law(law: Law) -> None:
 
 
 def _wrong_arguments(law: Law) -> str:
+    """Return what is wrong with the arguments of a law, or ""."""
     first, second = law.arguments
     if law.law == "integer":
-        if not all(isinstance(n, int) and not isinstance(n, bool) and abs(n) < 1 << 62 for n in law.arguments):
+        if not all(map(_is_whole, law.arguments)):
             return "both must be whole numbers"
         return "" if first <= second else "the first must not be larger than the second"
     if law.law == "normal":
@@ -85,12 +86,16 @@ def _wrong_arguments(law: Law) -> str:
     return "" if first < second else "the first must be smaller than the second"
 
 
+def _is_whole(number: int | float) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and abs(number) < 1 << 62
+
+
 # --- drawing ---------------------------------------------------------------------------------------------------
 
 
 def _bits(*parts: object) -> int:
-    """64 of them."""
-    from hashlib import blake2b  # costs milliseconds that most commands need not pay
+    """Return 64 bits that follow from the parts."""
+    from hashlib import blake2b  # late: its import takes milliseconds, and most commands draw nothing
 
     return int.from_bytes(blake2b("\0".join(map(str, parts)).encode(), digest_size=8).digest(), "big")
 
@@ -131,7 +136,7 @@ def _permutation(key: str, n: int) -> Callable[[int], int]:
 
 
 def _shaped(law: Law) -> Callable[[int, int], int | float]:
-    """From a numerator and a denominator, a number in [0, 1), to a value of the law."""
+    """Return a function from a numerator and a denominator, a number in [0, 1), to a value of the law."""
     first, second = law.arguments
     if law.law == "integer":
         least, span = int(first), int(second) - int(first) + 1
@@ -152,7 +157,7 @@ def _normal(mean: float, deviation: float) -> Callable[[int, int], float]:
 
 
 def _unit(over: int, under: int) -> float:
-    """Never 0 and never 1, as logarithms and quantiles want it."""
+    """Return a number strictly between 0 and 1, since quantiles are infinite at both."""
     return ((over << 52) // under * 2 + 1) / (1 << 53)
 
 

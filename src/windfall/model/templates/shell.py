@@ -1,8 +1,8 @@
-"""How the shell reads the place a parameter stands at, so that a value stays one word whatever is in it.
+"""Scanner of shell commands: the shell's context at each parameter, so that any value stays one word.
 
-The command's text is read once, as the shell would: quotes, `$(…)`, comments, arithmetic.  Where a value could be made
-safe, the place is named by its context; where it could not (in a here-document, in backquotes, after a backslash, in
-$'…'), the template is refused with a way to write it.
+The scanner reads a command's text once, as the shell would: quotes, `$(…)`, comments, arithmetic.  Where values can be
+quoted, it notes the context; where they cannot (in a here-document, in backquotes, after a backslash, in $'…'), it
+refuses the template with another way to write it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from windfall.model.templates.template import Piece, Slot, quote_bare, quote_dou
 
 BARE, SINGLE, DOUBLE, COMMENT, NUMBER = "", "'", '"', "#", "("
 _ANSI, _BACK = "$'", "`"
+_END_OF = {_ANSI: "'", _BACK: "`"}
 _REFUSED = {
     _ANSI: ("inside $'…'", "use \"…\" or '…'"),
     _BACK: ("inside backquotes", "write $(…) instead"),
@@ -24,7 +25,7 @@ _NUMBER = re.compile(r"[-+]?[0-9A-Za-z_.]+")
 
 
 def in_context(template: list[Piece]) -> list[Piece]:
-    """Say of every parameter how the shell will read the place it stands at."""
+    """Return the template with the shell's context at every parameter."""
     reader = _ShellScanner()
     found: list[Piece] = []
     for piece in template:
@@ -39,16 +40,16 @@ def in_context(template: list[Piece]) -> list[Piece]:
 class _ShellScanner:
     def __init__(self) -> None:
         self.mode = BARE
-        self.around: list[str] = []  # what `)` returns to, innermost last
-        self.escaped = False  # the last thing read was a backslash
+        self.around: list[str] = []  # the modes to which closing signs return, innermost last
+        self.escaped = False  # the last character read was a backslash
         self.at_word = True  # a `#` here begins a comment
         self.documents: list[str] = []  # ends of here-documents that begin at the next line
 
     def place(self, name: str) -> str:
         if self.escaped:
-            raise _unsafe(name, "after a backslash", "leave the backslash out: a value is escaped by itself")
+            raise _unsafe(name, "after a backslash", "remove the backslash: Windfall escapes values itself")
         if self.documents:
-            raise _unsafe(name, "behind the << of a here-document", "use printf '%s\\n' … | command")
+            raise _unsafe(name, "after the << of a here-document", "use printf '%s\\n' … | command")
         if self.mode in _REFUSED:
             raise _unsafe(name, *_REFUSED[self.mode])
         self.at_word = False
@@ -60,27 +61,34 @@ class _ShellScanner:
             at = self._step(text, at)
 
     def _step(self, text: str, at: int) -> int:
-        """Read what is at `at`; returns where to go on."""
+        """Read the character at `at`; return where to go on."""
         char, mode = text[at], self.mode
         if self.escaped:
             self.escaped, self.at_word = False, False
         elif mode == COMMENT:
-            self.mode = BARE if char == "\n" else COMMENT
-            return at if char == "\n" else at + 1
+            if char == "\n":
+                self.mode = BARE
+                return at
         elif mode == SINGLE:
-            self.mode = BARE if char == "'" else SINGLE
+            if char == "'":
+                self.mode = BARE
         elif char == "\\":
             self.escaped = True
-        elif mode == _ANSI:
-            self._close("'", char)
-        elif mode == _BACK:
-            self._close("`", char)
-        elif char == "`":
-            self.around.append(mode)
+        elif mode in _END_OF:
+            self._close(_END_OF[mode], char)
+        else:
+            return self._unquoted(text, at)
+        return at + 1
+
+    def _unquoted(self, text: str, at: int) -> int:
+        """Read a character that the shell interprets: outside quotes, or inside double ones."""
+        char = text[at]
+        if char == "`":
+            self.around.append(self.mode)
             self.mode = _BACK
         elif char == '"':
             self._double()
-        elif mode != DOUBLE or char == "$":
+        elif self.mode != DOUBLE or char == "$":
             return self._bare(text, at)
         return at + 1
 
@@ -90,30 +98,34 @@ class _ShellScanner:
 
     def _double(self) -> None:
         self.at_word = False
-        if self.mode != NUMBER:  # there they mean nothing
+        if self.mode != NUMBER:  # in arithmetic, quotes mean nothing
             self.mode = BARE if self.mode == DOUBLE else DOUBLE
 
     def _bare(self, text: str, at: int) -> int:
-        """Outside quotes, or at a `$` inside double ones."""
+        """Read a character outside quotes, or a `$` inside double ones."""
         char, word = text[at], self.at_word
         self.at_word = char in " \t\n;&|("
         if char == "$":
             return self._dollar(text, at)
-        if char == "'" and self.mode == BARE:
-            self.mode = SINGLE
-        elif char == "(":
-            self.around.append(self.mode)
-        elif char == ")" and self.around:
-            self.mode = self.around.pop()
-        elif char == "#" and word and self.mode == BARE:
-            self.mode = COMMENT
-        elif char == "<" and self.mode == BARE and not text.startswith("<<<", at):
-            return self._document(text, at)
-        elif char == "<":
-            return at + len("<<<") if text.startswith("<<<", at) else at + 1
-        elif char == "\n" and self.documents:
+        if char == "<":
+            return self._less(text, at)
+        if char == "\n":
             return self._skip(text, at + 1)
+        if char == "(":
+            self.around.append(self.mode)
+        elif char == ")":
+            self.mode = self.around.pop() if self.around else self.mode
+        elif self.mode == BARE:
+            if char == "'":
+                self.mode = SINGLE
+            elif char == "#" and word:
+                self.mode = COMMENT
         return at + 1
+
+    def _less(self, text: str, at: int) -> int:
+        if text.startswith("<<<", at):
+            return at + len("<<<")
+        return self._document(text, at) if self.mode == BARE else at + 1
 
     def _dollar(self, text: str, at: int) -> int:
         if text.startswith("$((", at):
@@ -134,13 +146,13 @@ class _ShellScanner:
         found = _HEREDOC.match(text, at)
         if found is None:
             if text.startswith("<<", at):
-                self.documents.append("")  # its end is made of parameters: nothing after it can be trusted
+                self.documents.append("")  # its end has parameters, so the scanner trusts no text after it
             return at + 1
         self.documents.append(found[1].strip("'\"\\"))
         return found.end()
 
     def _skip(self, text: str, at: int) -> int:
-        """Past the bodies of here-documents, or to the end of this piece: a parameter there is refused."""
+        """Skip the bodies of here-documents, or go to the end of this piece: a parameter there is refused."""
         while self.documents:
             end = self.documents[0]
             found = re.compile(rf"^\t*{re.escape(end)}$", re.MULTILINE).search(text, at) if end else None
@@ -152,7 +164,7 @@ class _ShellScanner:
 
 
 def _unsafe(name: str, where: str, instead: str) -> BadInput:
-    return BadInput(f"{{{name}}} stands {where}, where no value is safe", instead, text=f"{{{name}}}")
+    return BadInput(f"{{{name}}} is {where}, where no value can be quoted safely", instead, text=f"{{{name}}}")
 
 
 def quote_comment(value: str) -> str:
@@ -160,7 +172,7 @@ def quote_comment(value: str) -> str:
 
 
 def quote_number(value: str) -> str:
-    """In $((…)) the shell still runs what a value says; what is no number there is an error, not a command."""
+    """Return a number; any other value becomes an error there, since in $((…)) the shell would run it."""
     return value if _NUMBER.fullmatch(value) else "not a number"
 
 

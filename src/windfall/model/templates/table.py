@@ -1,10 +1,10 @@
-"""CSV: files of points into a `Table`, and rows of a `Table` by number.
+"""Tables: reads a CSV file of points into a `Table`, and rows of a `Table` by number.
 
-A table's text is canonical, so that both ends agree on where a row ends and a row is read back by a split: fields
-are joined by commas, rows by newlines, and a field stands in double quotes, doubled inside, only where it must.
-Values are texts: `007` and `1.50` stay what they are.
+A table's text is canonical, so that client and server agree on where a row ends, and most rows can be split at commas:
+fields are joined by commas, rows by newlines, and a field has double quotes, doubled inside, only where it must.
+Values are texts: `007` and `1.50` stay as they are.
 
-A file is read row by row; beside the text that comes of it, memory does not grow with the number of rows.
+A file is read row by row; beside the resulting text, memory does not grow with the number of rows.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from windfall.model.spec import MAX_TASKS, MAX_TEXT, Table
 
 MAX_COLUMNS = 1_000
 MAX_TABLE = 1 << 30  # characters
-CHUNK = 4_096  # rows put together at a time
-PIECE = 1 << 20  # characters taken apart at a time
+CHUNK = 4_096  # rows joined at a time
+PIECE = 1 << 20  # characters split at a time
 
 _SPECIAL = re.compile(r'[",\r\n]')
 _FIELD = re.compile(r'"([^"]*(?:""[^"]*)*)"(?:,|\Z)|([^,"]*)(?:,|\Z)')
@@ -31,11 +31,11 @@ def format_row(fields: list[str]) -> str:
     if line.count(",") == len(fields) - 1 and '"' not in line and "\n" not in line and "\r" not in line and line:
         return line
     quoted = ['"' + field.replace('"', '""') + '"' if _SPECIAL.search(field) else field for field in fields]
-    return ",".join(quoted) or '""'  # an empty line would be no row
+    return ",".join(quoted) or '""'  # an empty line would not be a row
 
 
 def format_rows(columns: list[list[str]]) -> str:
-    """All rows of a table, given as columns: at once where no field needs quotes."""
+    """Return the text of a table given as columns; quick where no field needs quotes."""
     rows = columns[0] if len(columns) == 1 else list(map(",".join, zip(*columns, strict=True)))
     text = "\n".join(rows)
     counts = (text.count("\n") + 1, text.count(","), '"' in text or "\r" in text)
@@ -45,7 +45,7 @@ def format_rows(columns: list[list[str]]) -> str:
 
 
 def parse_row(line: str) -> list[str]:
-    """The fields of a canonical row."""
+    """Return the fields of a canonical row."""
     if '"' not in line:
         return line.split(",")
     fields, at = [], 0
@@ -60,7 +60,7 @@ def parse_row(line: str) -> list[str]:
 
 
 def row_ends(data: bytes) -> Iterator[int]:
-    """Where rows end: at newlines outside quotes, and at the end."""
+    """Yield the places where rows end: newlines outside quotes, and the end."""
     inside = False
     for match in re.finditer(b'["\n]' if b'"' in data else b"\n", data):
         if match[0] == b'"':
@@ -73,9 +73,9 @@ def row_ends(data: bytes) -> Iterator[int]:
 
 
 class TableRows:
-    """Rows by number: the text as bytes, and where each row ends, 8 bytes a row.
+    """The rows of a table by number: the text as bytes, and where each row ends, 8 bytes a row.
 
-    Where the text is part of `shared`, bytes that are kept anyway, it is looked at there instead of kept twice.
+    If the text is part of `shared`, bytes that the caller keeps anyway, this reads it there instead of copying it.
     """
 
     def __init__(self, table: Table, shared: bytes = b""):
@@ -90,7 +90,7 @@ class TableRows:
         return str(self.text[self.ends[row - 1] + 1 if row else 0 : self.ends[row]], "utf-8")
 
     def rows(self, numbers: list[int]) -> list[list[str]]:
-        """Columns ask one after the other for the same rows; these are kept until others are asked for."""
+        """Return rows, and keep them until others are asked for: the columns ask for the same rows one by one."""
         if numbers != self._asked:
             self._rows = [parse_row(self.line(number)) for number in numbers]
             self._asked = numbers
@@ -109,7 +109,7 @@ def lines(table: Table) -> Iterator[str]:
 
 
 def _split(text: str) -> Iterator[str]:
-    """At newlines, and not all at once."""
+    """Split a text at newlines, a piece at a time."""
     start, stop = 0, 0
     while stop >= 0:
         stop = text.find("\n", start + PIECE)
@@ -118,10 +118,10 @@ def _split(text: str) -> Iterator[str]:
 
 
 def check_table(table: Table) -> None:
-    """Is it what it says, in canonical form?"""
+    """Refuse a table that is too large, has another number of rows than it says, or is not in canonical form."""
     width = len(table.columns)
     if not 1 <= width <= MAX_COLUMNS:
-        raise TooLarge(f"a table of {width:,} columns; 1 to {MAX_COLUMNS:,} are taken")
+        raise TooLarge(f"a table of {width:,} columns; 1 to {MAX_COLUMNS:,} are allowed")
     if len(table.text) > MAX_TABLE:
         raise TooLarge(f"a table of {len(table.text):,} characters; at most {MAX_TABLE:,}")
     if not 0 <= table.count <= MAX_TASKS:
@@ -131,7 +131,7 @@ def check_table(table: Table) -> None:
         found += 1
         _check_line(line, width, found)
     if found != table.count:
-        raise BadInput(f"{table.count} rows were announced, {found} came")
+        raise BadInput(f"the table says {table.count} rows, but has {found}")
 
 
 def _check_line(line: str, width: int, number: int) -> None:
@@ -147,8 +147,8 @@ def _check_line(line: str, width: int, number: int) -> None:
 
 
 def longest(table: Table) -> dict[str, int]:
-    """At least as long as the longest text of each column."""
-    if table.count * len(table.columns) > 4_000_000:  # looking at every field would take too long
+    """Return {column: the length of its longest text, or more}."""
+    if table.count * len(table.columns) > 4_000_000:  # measuring every field would take too long
         return dict.fromkeys(table.columns, max(map(len, lines(table))))
     if len(table.columns) == 1 and '"' not in table.text:
         return {table.columns[0]: max(map(len, lines(table)), default=0)}
@@ -163,13 +163,15 @@ def longest(table: Table) -> dict[str, int]:
 
 
 def read(file: Path, shown: str, columns: list[str] | None = None, delimiter: str = ",") -> Table:
-    """A file with a header row; `columns` picks some, `"header -> name"` calls one by another name."""
+    """Read a file with a header row; `columns` picks some, and `"header -> name"` renames one."""
     try:
         with open(file, encoding="utf-8-sig", newline="") as stream:
             return _read(_records(stream, shown, delimiter), shown, columns)
     except OSError as error:
         raise BadInput(
-            f"the table '{shown}' cannot be read: {error.strerror}", "it is looked for beside the bag file", text=shown
+            f"the table '{shown}' cannot be read: {error.strerror}",
+            "its path is relative to the bag file",
+            text=shown,
         ) from None
     except UnicodeDecodeError:
         raise BadInput("the table is not UTF-8 text", "save it as UTF-8", where=shown) from None
@@ -178,7 +180,7 @@ def read(file: Path, shown: str, columns: list[str] | None = None, delimiter: st
 
 
 def _records(stream: Iterable[str], shown: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Line and fields of every row that is not blank."""
+    """Yield line and fields of every row that is not blank."""
     import csv
 
     csv.field_size_limit(MAX_TEXT)
@@ -197,7 +199,7 @@ def _records(stream: Iterable[str], shown: str, delimiter: str) -> Iterator[tupl
 def _read(records: Iterator[tuple[int, list[str]]], shown: str, columns: list[str] | None) -> Table:
     line, header = next(records, (0, []))
     if not header:
-        raise BadInput("the table is empty", "its first row names the columns", where=shown)
+        raise BadInput("the table is empty", "its first row must name the columns", where=shown)
     names, picked = _picked(header, columns, f"{shown}:{line}")
     text, count, pending = bytearray(), 0, []
     for line, fields in records:
@@ -229,26 +231,36 @@ def _put(text: bytearray, pending: list[str], shown: str) -> None:
 
 
 def _picked(header: list[str], columns: list[str] | None, where: str) -> tuple[list[str], list[int] | None]:
-    """Names of the columns wanted and where they stand; None where it is all of them as they are."""
-    header = [name.strip() for name in header]
-    for at, name in enumerate(header):
-        if not name:
-            raise BadInput(f"column {at + 1} has no name", "the first row names the columns", where=where)
-        if name in header[:at]:
-            raise BadInput(f"two columns are called '{name[:100]}'", "give each a name of its own", where=where)
+    """Return (the names of the columns wanted, their indices), or (all names, None)."""
+    header = _named(header, where)
     if columns is None:
         return header, None
     names, picked = [], []
     for text in columns:
         source, _, name = (part.strip() for part in text.partition("->"))
         if source not in header:
-            from difflib import get_close_matches
-
-            near = get_close_matches(source[:200], header, 1)
-            hint = f"did you mean '{near[0]}'?" if near else f"it has {', '.join(header[:20])}"
-            raise BadInput(f"the table has no column '{source[:100]}'", hint, text=source[:100])
+            raise _no_column(source, header)
         if (name or source) in names:
             raise BadInput(f"columns: '{(name or source)[:100]}' is given twice", text=text[:100])
         names.append(name or source)
         picked.append(header.index(source))
     return names, picked
+
+
+def _named(header: list[str], where: str) -> list[str]:
+    """Return the names of the columns; refuse an empty one, and one that is given twice."""
+    names = [name.strip() for name in header]
+    for at, name in enumerate(names):
+        if not name:
+            raise BadInput(f"column {at + 1} has no name", "the first row must name the columns", where=where)
+        if name in names[:at]:
+            raise BadInput(f"two columns are called '{name[:100]}'", "give each a name of its own", where=where)
+    return names
+
+
+def _no_column(name: str, header: list[str]) -> BadInput:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name[:200], header, 1)
+    hint = f"did you mean '{near[0]}'?" if near else f"it has {', '.join(header[:20])}"
+    return BadInput(f"the table has no column '{name[:100]}'", hint, text=name[:100])

@@ -1,9 +1,9 @@
 """Templates: text with `{parameter}` in it, `{{` and `}}` for the braces themselves.
 
-A template is compiled once into pieces.  A command given as one string means what it would mean to `/bin/sh
--c`; a value put into it stays one word, whatever is in it: each place knows how the shell reads it
-(`model/templates/shell.py`), and the value is escaped for that, if it needs it.  Where the text uses nothing of the
-shell's, it is split into an argument vector here, which means the same and spares a shell per task.
+A template is compiled once into pieces.  A command given as one string has the meaning that `/bin/sh -c` gives it; a
+value put into it stays one word: the scanner (`model/templates/shell.py`) notes the shell's context at each parameter,
+and values are quoted for it.  A text that uses no feature of the shell is split into an argument vector here, which
+means the same and saves a shell per task.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _slot(token: re.Match[str], text: str) -> Slot:
     if re.fullmatch(r"[\w-]+\.[\w-]+", name):
         if not taken_target(name):
             raise BadInput(
-                f"{{{excerpt(name)}}}: of another target there are only its output files",
+                f"{{{excerpt(name)}}}: a command can use only the output files of another target",
                 f"write {{{name.partition('.')[0]}.outputs}}",
                 text=excerpt(text),
             )
@@ -75,13 +75,13 @@ _TAKEN = re.compile(rf"({NAME.pattern})\.outputs")
 
 
 def taken_target(name: str) -> str:
-    """The target whose output files `{name.outputs}` stands for; empty where it is an ordinary parameter."""
+    """Return the target whose output files `{name.outputs}` stands for; "" for an ordinary parameter."""
     match = _TAKEN.fullmatch(name)
     return match[1] if match else ""
 
 
 def taken_path(target: str, index: int, path: str) -> str:
-    """Where an output file of another target's task lies for the task that takes it."""
+    """Return the path of another target's output file for the task that takes it."""
     return f"{target}/{index}/{path}"
 
 
@@ -181,19 +181,19 @@ SHELL_WORDS = frozenset(
         "wait",
     ]
 )
-"""Words that a shell treats itself when they come first."""
+"""Words that a shell interprets itself at the start of a command."""
 
 _PLAIN = re.compile(r"[\w@%+:,./=\- \t]*", re.ASCII)
 _SAFE = re.compile(r"[\w@%+=:,./-]+", re.ASCII)
 
 
 def plain(text: str) -> bool:
-    """No character that a shell would do anything about, quotes included."""
+    """Is every character one that a shell does not interpret, quotes included?"""
     return _PLAIN.fullmatch(text) is not None
 
 
 def split(line: str) -> list[str] | str:
-    """A command without parameters: its words if no shell is needed to tell them, else itself."""
+    """Return the words of a command without parameters; the command itself if only a shell can split it."""
     if _PLAIN.fullmatch(line):
         words = line.split()
         if words and words[0] not in SHELL_WORDS and "=" not in words[0]:
@@ -204,45 +204,71 @@ def split(line: str) -> list[str] | str:
 
 
 def as_vector(template: list[Piece]) -> list[list[Piece]] | None:
-    """The template's words where it uses nothing of the shell's but spaces and simple quotes, else None."""
-    words: list[list[Piece]] = []
-    inside = False  # of a word
-    quote = ""
+    """Return the template's words if it uses only spaces and simple quotes of the shell's features, else None."""
+    splitter = _WordSplitter()
     for piece in template:
         if isinstance(piece, Slot):
-            if not inside:
-                words.append([])
-            words[-1].append(Slot(piece.name))
-            inside = True
-            continue
-        for char in piece:
-            if quote:
-                if char == quote:
-                    quote = ""
-                elif quote == '"' and char in "\\$`":
-                    return None
-                else:
-                    _add(words[-1], char)
-            elif char in " \t":
-                inside = False
+            splitter.begin_word().append(Slot(piece.name))
+        elif not splitter.take(piece):
+            return None
+    words = splitter.words
+    return None if splitter.quote or not words or not _is_program(words[0]) else words
+
+
+class _WordSplitter:
+    """Splits a command at spaces, as a shell does; simple quotes keep a word together."""
+
+    def __init__(self) -> None:
+        self.words: list[list[Piece]] = []
+        self.inside = False  # the last word may go on
+        self.quote = ""  # the quote that is open
+
+    def begin_word(self) -> list[Piece]:
+        """Return the word that goes on here, or a new one."""
+        if not self.inside:
+            self.words.append([])
+            self.inside = True
+        return self.words[-1]
+
+    def take(self, text: str) -> bool:
+        """Take the next part of the command; return False if it has a character that only a shell can interpret."""
+        at = 0
+        while at < len(text):
+            run = _RUNS[self.quote].match(text, at)
+            if run is None:
+                return False
+            self._take_run(run[0])
+            at = run.end()
+        return True
+
+    def _take_run(self, run: str) -> None:
+        if run == self.quote:
+            self.quote = ""
+        elif self.quote:
+            _add(self.words[-1], run)
+        elif run[0] in " \t":
+            self.inside = False
+        else:
+            word = self.begin_word()
+            if run in ("'", '"'):
+                self.quote = run
             else:
-                if not inside:
-                    words.append([])
-                    inside = True
-                if char in "'\"":
-                    quote = char
-                elif plain(char):
-                    _add(words[-1], char)
-                else:
-                    return None
-    return None if quote or not words or not _is_program(words[0]) else words
+                _add(word, run)
 
 
-def _add(word: list[Piece], char: str) -> None:
+_RUNS = {
+    "": re.compile(r"[ \t]+|[\w@%+:,./=-]+|['\"]", re.ASCII),
+    "'": re.compile(r"[^']+|'"),
+    '"': re.compile(r'[^"\\$`]+|"'),
+}
+"""Characters that a command can have next, by the quote that is open."""
+
+
+def _add(word: list[Piece], text: str) -> None:
     if word and isinstance(word[-1], str):
-        word[-1] += char
+        word[-1] += text
     else:
-        word.append(char)
+        word.append(text)
 
 
 def _is_program(first: list[Piece]) -> bool:

@@ -474,7 +474,7 @@ class Spawner:
         if not status and job.plan.plain and not job.kill_reason:
             self._finish(job, (job, clock.seconds(), used), left_processes)
             return
-        left_processes = left_processes or job.left_processes
+        left_processes |= job.left_processes
         code, number = _exit_of(status)
         if job.inspection is not None:
             self._inspected(job, number, left_processes)
@@ -484,7 +484,7 @@ class Spawner:
         else:
             report = job.measured(int(1000 * (used.ru_utime + used.ru_stime)), used.ru_maxrss << 10)
             inspection = self._judge(job, report, code, number)
-            if inspection is None or not self._begin_inspection(job, inspection, report, left_processes):
+            if not inspection or not self._begin_inspection(job, inspection, report, left_processes):
                 self._judged(job, report, left_processes)
 
     def _judge(self, job, report, code, number):

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from windfall.core.messages.events import Report
 from windfall.core.state.world import BagState, State
-from windfall.data.blobs import Blobs
+from windfall.data.blobs import Blobs, Span
 from windfall.errors import BadInput, Conflict, NotFound, WindfallError
 from windfall.server.files import evidence
 from windfall.server.files.disk_guard import DiskGuard
@@ -250,7 +250,7 @@ class BlobCalls:
         return complete
 
     def _append(self, upload: Upload, at: int, piece: bytes) -> bool:
-        return self.store().append(upload.owner, upload.sha, at, upload.total, [piece])
+        return self.store().append(upload.owner, upload.sha, Span(at, upload.total), [piece])
 
 
 def _attempt(request: Request) -> int:

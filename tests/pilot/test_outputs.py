@@ -37,7 +37,7 @@ def saved(server, report):
     return int(server.blobs[digest])
 
 
-def test_pilot_told_to_stop_saves_what_is_new(server, launch, tmp_path):
+def test_stopped_pilot_saves_new_checkpoints(server, launch, tmp_path):
     pilot = launch("--cores", "1")
     begun = tmp_path / "begun"
     old = [["state", server.blob(b"41"), 2, 0o644]]
@@ -49,7 +49,7 @@ def test_pilot_told_to_stop_saves_what_is_new(server, launch, tmp_path):
     assert report["out"] == "from 41\n" and saved(server, report) > 41
 
 
-def test_wall_time_runs_out(server, launch, tmp_path):
+def test_checkpoint_is_saved_before_the_wall_time_ends(server, launch, tmp_path):
     pilot = launch("--cores", "1", "--walltime", "10")
     begun = tmp_path / "begun"
     server.submit([1, counter(begun)], checkpoint=["state"], grace=1500)
@@ -58,14 +58,14 @@ def test_wall_time_runs_out(server, launch, tmp_path):
     assert pilot.wait() == 0
 
 
-def test_time_limit_saves_too(server, launch, tmp_path):
+def test_task_over_its_time_limit_saves_its_checkpoint(server, launch, tmp_path):
     launch("--cores", "1")
     server.submit([1, counter(tmp_path / "begun")], checkpoint=["state"], time=3000)
     report = server.result(1)
     assert (report["o"], report["why"]) == ("failed", "time") and saved(server, report) > 0
 
 
-def test_nothing_saved_where_there_is_nothing(server, launch, tmp_path):
+def test_task_without_a_checkpoint_file_saves_none(server, launch, tmp_path):
     launch("--cores", "1")
     server.submit([1, "exit 1"], [2, "true"], [3, "echo x > state; exit 1"], checkpoint=["state"])
     server.submit([4, "sleep 600"], checkpoint=["state"], time=300, grace=100)
@@ -73,7 +73,7 @@ def test_nothing_saved_where_there_is_nothing(server, launch, tmp_path):
         assert "saved" not in server.result(attempt) and "saved" not in server.result(attempt).get("note", "")
 
 
-def test_server_away_while_the_pilot_stops(server, launch, tmp_path):
+def test_checkpoint_waits_in_the_outbox_while_the_server_is_away(server, launch, tmp_path):
     """The checkpoint waits in the outbox for the next pilot."""
     pilot = launch("--cores", "1")
     begun = tmp_path / "begun"
@@ -94,7 +94,7 @@ def names(server, report):
         return sorted(archive.getnames())
 
 
-def test_directory_of_a_failure(server, launch):
+def test_scratch_directory_of_a_failure_is_uploaded(server, launch):
     pilot = launch()
     command = "mkdir -p d/e; echo x > d/e/f; ln -s f d/e/link; mkfifo pipe; exit $CODE"
     server.submit([1, command], scratch="failed", environment={"CODE": "1"})
@@ -135,7 +135,7 @@ raise SystemExit(3)
 """
 
 
-def test_directory_that_is_very_deep(server, launch):
+def test_very_deep_directory_does_not_stop_the_pilot(server, launch):
     pilot = launch("--cores", "1")
     server.submit([1, ["python3", "-c", DEEP]], scratch="failed")
     server.submit([2, "echo on"])
@@ -146,7 +146,7 @@ def test_directory_that_is_very_deep(server, launch):
     assert os.listdir(pilot.dir) == []
 
 
-def test_whatever_goes_wrong_with_the_files_ends_the_attempt(tmp_path, monkeypatch):
+def test_any_error_with_files_ends_the_attempt(tmp_path, monkeypatch):
     folders = SimpleNamespace(tasks=str(tmp_path), cache=str(tmp_path / "c"), environments=str(tmp_path / "e"))
     made = transfers.Transfers(folders, lambda: None, lambda: "", lambda: None)
 
@@ -176,7 +176,7 @@ def test_large_directory_is_only_noted(tmp_path, monkeypatch):
     assert os.listdir(str(tmp_path)) == ["t"]
 
 
-def test_placed(server, launch, tmp_path):
+def test_placed_files_are_linked_or_missing_ones_named(server, launch, tmp_path):
     launch()
     panel = tmp_path / "panel.bin"
     panel.write_text("panel")
@@ -191,7 +191,7 @@ def test_placed(server, launch, tmp_path):
     assert "o" not in server.result(4) and panel.read_text() == "panel"
 
 
-def test_killed_spawner_says_nothing_of_a_checkpoint(server, launch, tmp_path):
+def test_task_of_a_killed_spawner_has_no_checkpoint(server, launch, tmp_path):
     pilot = launch("--cores", "1")
     server.submit([1, counter(tmp_path / "begun")], checkpoint=["state"])
     wait_until((tmp_path / "begun").exists)
@@ -204,7 +204,7 @@ class LinkStub:
         pass
 
 
-def test_what_a_task_writes_is_shown_in_order(tmp_path):
+def test_live_output_is_sent_in_order(tmp_path):
     """Three threads carry; of two pieces the second does not come first, however long the first one takes."""
     folders = SimpleNamespace(tasks=str(tmp_path), cache=str(tmp_path / "c"), environments=str(tmp_path / "e"))
     made, seen = transfers.Transfers(folders, LinkStub, lambda: "", lambda: None), []

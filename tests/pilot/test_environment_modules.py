@@ -46,7 +46,7 @@ def log(tools):
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def test_modules(server, begin, tmp_path):
+def test_modules_are_loaded_before_the_command(server, begin, tmp_path):
     (tmp_path / "init").mkdir()
     (tmp_path / "init" / "sh").write_text(MODULE)
     begin(MODULESHOME=str(tmp_path))
@@ -59,7 +59,7 @@ def test_modules(server, begin, tmp_path):
     assert server.result(4)["note"] == "the modules broken cannot be loaded: no module broken here"
 
 
-def test_no_module_command(server, begin):
+def test_missing_module_command_fails_to_start(server, begin):
     if subprocess.run(["bash", "-lc", "command -v module"], stdout=subprocess.DEVNULL).returncode == 0:
         pytest.skip("this host has modules")
     begin()
@@ -69,7 +69,7 @@ def test_no_module_command(server, begin):
     assert server.result(2)["why"] == "exit"
 
 
-def test_apptainer(server, begin, tools):
+def test_apptainer_runs_the_command_in_its_image(server, begin, tools):
     begin("apptainer", "docker")
     server.submit([1, ["sh", "-c", "pwd; echo $WORD"]], container="image:1", environment={"WORD": "x"})
     where, word = server.result(1)["out"].split()
@@ -78,7 +78,7 @@ def test_apptainer(server, begin, tools):
                            "sh", "-c", "pwd; echo $WORD"]]
 
 
-def test_docker(server, begin, tools):
+def test_docker_runs_as_the_user_with_passed_variables(server, begin, tools):
     begin("docker")
     server.submit([1, "echo $SET; cat f"], container="image:1", setup=["SET=up"], environment={"B": "x", "A": "y"},
                   inputs=[["f", server.blob(b"in"), 2, 0o644]])
@@ -91,7 +91,7 @@ def test_docker(server, begin, tools):
 
 @pytest.mark.parametrize("runtime, words", [
     ("singularity", ["--nv"]), ("podman", ["--device", "nvidia.com/gpu=0"]), ("docker", ["--gpus", '"device=0"'])])
-def test_gpus(server, tools, begin, runtime, words):
+def test_container_gets_the_gpus_of_its_task(server, tools, begin, runtime, words):
     begin(runtime, args=["--gpus", "1"])
     server.submit([1, "true"], container="image:1", gpus=1)
     assert "o" not in server.result(1)
@@ -108,7 +108,7 @@ def test_killed_container_is_removed_by_its_name(server, begin, tools):
     assert server.result(2)["out"] == "on\n"
 
 
-def test_container_is_removed_when_the_pilot_is_told_to_go(server, begin, tools, tmp_path):
+def test_container_is_removed_when_the_pilot_stops(server, begin, tools, tmp_path):
     pilot = begin("podman")
     server.submit([1, f"trap '' TERM; touch {tmp_path}/begun; sleep 600"], container="image:1", grace=300)
     wait_until((tmp_path / "begun").exists)
@@ -118,21 +118,21 @@ def test_container_is_removed_when_the_pilot_is_told_to_go(server, begin, tools,
 
 @pytest.mark.parametrize("runtime, named", [
     ("apptainer", "docker://image:1"), ("podman", "image:1"), ("docker", "image:1")])
-def test_image_of_a_registry(server, begin, tools, runtime, named):
+def test_image_of_a_registry_is_named_for_its_runtime(server, begin, tools, runtime, named):
     begin(runtime)
     server.submit([1, ["echo", "in"]], container="docker://image:1")
     assert server.result(1)["out"] == "in\n"
     assert log(tools)[0][-3:] == [named, "echo", "in"]
 
 
-def test_image_of_apptainer(server, begin, tools):
+def test_sif_image_runs_with_singularity(server, begin, tools):
     begin("singularity", "docker")
     server.submit([1, ["echo", "in"]], container="image.sif")
     assert server.result(1)["out"] == "in\n" and log(tools)[0][0] == "singularity"
 
 
 @pytest.mark.parametrize("runtime", ["podman", "docker"])
-def test_image_of_apptainer_elsewhere(server, begin, tools, runtime):
+def test_sif_image_is_refused_by_other_runtimes(server, begin, tools, runtime):
     begin(runtime)
     server.submit([1, "echo never"], container="image.sif")
     report = server.result(1)
@@ -140,7 +140,7 @@ def test_image_of_apptainer_elsewhere(server, begin, tools, runtime):
     assert "image.sif is for apptainer or singularity" in report["note"] and runtime in report["note"]
 
 
-def test_no_runtime(server, launch, tools):
+def test_missing_container_runtime_fails_to_start(server, launch, tools):
     os.symlink("/bin/sh", str(tools / "sh"))
     launch("--cores", "1", env=dict(os.environ, PATH=str(tools)))
     server.submit([1, "echo never"], container="image:1")
@@ -152,7 +152,7 @@ def test_no_runtime(server, launch, tools):
     assert server.result(2)["out"] == "on\n"
 
 
-def test_calls_are_not_for_containers(server, begin):
+def test_call_in_a_container_is_refused(server, begin):
     begin("docker")
     server.submit([1, "gASVAAAA"], kind="call", container="image:1")
     assert server.result(1)["why"] == "start" and "calls" in server.result(1)["note"]
