@@ -72,8 +72,8 @@ def test_limit_that_admits_no_task_is_refused(capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.parametrize(("given", "hint"), [
     ("replicate=tail-fats", "did you mean 'tail-fast'?"), ("sites=mine", """sites = 'Site.Name == "mine"'"""),
-    ('Host.Name =~ "n"', "looks for a pattern"), ("Host.Cores > 1 # c", "there are none in an expression"),
-    ("Host.Cores > 1 and Tail", "&& is and"), ("requirements = undefined", "leave it out"),
+    ('Host.Name =~ "n"', "looks for a pattern"), ("Host.Cores > 1 # c", "cannot have comments"),
+    ("Host.Cores > 1 and Tail", "&& is and"), ("requirements = undefined", "leave requirements out"),
     ("not Tail", "! is not"), ("Host.Cores => 2", "it is written >="), (r"Tail \|\| Host.Cores > 1", "|| is or"),
     ("Host.Site == 'lab'", """requirements = 'Host.Site == "lab"'"""), ("Task.Replica20.SentTime", "Task.Replica16"),
     ("replicate = Task.Replica1.Host.ErrorRat > 1", "Task.Replica1.Host.ErrorRate"),

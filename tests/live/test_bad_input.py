@@ -13,7 +13,7 @@
 | second server on the same data | test_a_second_server | tests/server/test_durability.py |
 | revoked token | tests/cli/test_cli_commands.py (test_tokens) | tests/pilot/test_exchange.py (revoked) |
 | clock skew, a clock that jumps | – | tests/server/test_clock.py, tests/core/persist/test_recovery.py |
-| non-UTF-8 output | test_output_that_is_not_utf8_travels_as_base64 | tests/pilot/test_running.py |
+| non-UTF-8 output | test_output_that_is_not_utf8 | tests/pilot/test_running.py |
 | a 2 GB output | test_two_gigabytes_come_home | tests/pilot/test_files.py |
 | a task that daemonises | test_a_task_that_daemonises | tests/pilot/test_running.py |
 | a task that ignores SIGTERM | test_a_task_that_ignores_sigterm | tests/pilot/test_running.py |

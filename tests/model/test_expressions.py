@@ -141,7 +141,7 @@ def test_serves_lists_the_policies_an_expression_fits() -> None:
     ('Host.Name["a"] == "a"', 10, "not expected", "subscripts"),
     ("[a = 1].a == 1", 1, "not expected", "records"),
     ("{{1}} == 1", 2, "a list in a list", ""),
-    ("{1, 2} == 1", 8, "lists", "member"),
+    ("{1, 2} == 1", 8, "with a list", "member"),
     ("true; false", 5, "not expected", "one expression"),
     ("true // so", 6, "comment", "#"),
     ("regexp(Host.Name, /*myhost*/)", 19, "comment", "myhost"),

@@ -116,14 +116,14 @@ def test_blobs_that_only_a_part_names_are_kept():
 
 @pytest.mark.parametrize("body, says", [
     (part(1, ("none", table(1))), "no target"),
-    (part(1, ("use", table(1)), edges=[[1, 0]]), "prerequisite"),
-    (part(1, ("use", table(1)), edges=[[0, 2]]), "prerequisite"),
+    (part(1, ("use", table(1)), edges=[[1, 0]]), "cannot wait for"),
+    (part(1, ("use", table(1)), edges=[[0, 2]]), "cannot wait for"),
     (part(1, ("use", table(1, 2)), edges=[[1, 2], [2, 1]]), "circle"),
     (part(1, ("use", table(1, name="y"))), "parameter"),
     (part(1, ("use", table(1)), flows={"names": ["no"], "before": [0], "name": [0], "after": [1], "place": [0]}),
-     "no output"),
+     "not an output"),
     (part(1, ("use", table(1)), flows={"names": ["out/y"], "before": [0], "name": [0], "after": [0], "place": [0]}),
-     "must lie within 1"),
+     "allowed are 1"),
     (part(1, ("use", table(1)), flows={"names": ["/x"], "before": [0], "name": [0], "after": [1], "place": [0]}),
      "flows"),
     (part(1, ("use", table(1)), flows={"names": ["out/y"], "before": [-1], "name": [0], "after": [1], "place": [0],
@@ -169,7 +169,7 @@ def test_no_circle_is_closed_through_targets(client):
                {"name": "b", "command": ["b", "{x}"], "source": table(1), "after": ["a"]}]
     bag = client.submit({"name": "stages", "targets": targets, "open": True})
     reply = append(client, bag, part(2, ("a", table(2)), edges=[[1, 2]]))
-    assert reply.code == "bad-input" and "all of 'a'" in reply.body["error"]["message"]
+    assert reply.code == "bad-input" and "whole of 'a'" in reply.body["error"]["message"]
     assert append(client, bag, part(2, ("a", table(2)), ("b", table(3)), edges=[[2, 3]])).status == 200
 
 
