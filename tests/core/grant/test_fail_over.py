@@ -31,7 +31,7 @@ def number(bench: Bench) -> int:
     return int(submit(bench).value)
 
 
-def over(bench: Bench, bag: int, task: int = 0) -> bool:
+def is_moved(bench: Bench, bag: int, task: int = 0) -> bool:
     return bool(bench.core.state.bags[bag].tasks.variant[task] & TO_FAIL_OVER)
 
 
@@ -47,7 +47,7 @@ def fail(bench: Bench, pilot: int, times: int = 1, why: str = "exit") -> int:
     return given
 
 
-def notes(bench: Bench, site: str = "safe") -> list[str]:
+def fail_over_notes(bench: Bench, site: str = "safe") -> list[str]:
     return [says for _, kind, says in bench.core.state.sites[site].history if kind == "fail-over"]
 
 
@@ -56,8 +56,8 @@ def notes(bench: Bench, site: str = "safe") -> list[str]:
 
 def test_the_second_failure_moves_a_task(bench: Bench, number: int) -> None:
     here, safe = bench.pilot(), bench.pilot(site="safe")
-    assert fail(bench, here) == 1 and not over(bench, number)
-    assert fail(bench, here) == 1 and over(bench, number)
+    assert fail(bench, here) == 1 and not is_moved(bench, number)
+    assert fail(bench, here) == 1 and is_moved(bench, number)
     assert fail(bench, here) == 0  # it is not for such a pilot any more, and its poll waits
     ((attempt, _),) = bench.take(safe)
     bench.report(safe, attempt)
@@ -68,14 +68,14 @@ def test_single_retry_of_a_task_runs_at_the_fail_over_site(bench: Bench) -> None
     bench.step(e.AddSite(0, "safe", "ann", "local"))
     number = submit(bench, shape(1, retries=1)).value
     fail(bench, bench.pilot())
-    assert over(bench, number) and bench.task(number) == "ready"
+    assert is_moved(bench, number) and bench.task(number) == "ready"
 
 
 def test_task_without_retries_fails_and_does_not_move(bench: Bench) -> None:
     bench.step(e.AddSite(0, "safe", "ann", "local"))
     number = submit(bench, shape(1, retries=0)).value
     fail(bench, bench.pilot())
-    assert bench.task(number) == "failed" and not notes(bench)
+    assert bench.task(number) == "failed" and not fail_over_notes(bench)
 
 
 def test_pilot_deaths_count_as_failures_and_exceeded_limits_do_not(bench: Bench) -> None:
@@ -83,13 +83,13 @@ def test_pilot_deaths_count_as_failures_and_exceeded_limits_do_not(bench: Bench)
     number = submit(bench, shape(1, limit=1_000, memory=1, memory_retries=3)).value
     fail(bench, bench.pilot(), 2, "time")
     fail(bench, bench.pilot(), 2, "memory")
-    assert not over(bench, number)
+    assert not is_moved(bench, number)
     for _ in range(2):
         pilot = bench.pilot()
         ((attempt, _),) = bench.take(pilot, want=1)
         bench.exchange(pilot, started=[attempt])
         bench.step(e.Gone(0, pilot, "gone"))
-    assert over(bench, number)
+    assert is_moved(bench, number)
     cls = next(cls for cls in bench.core.state.bags[number].classes.values() if cls.ready)
     assert (cls.time_retries, cls.memory_retries, cls.limit) == (2, 2, 9_000)  # its limits are what they had become
 
@@ -97,7 +97,7 @@ def test_pilot_deaths_count_as_failures_and_exceeded_limits_do_not(bench: Bench)
 def test_bag_without_a_fail_over_site_moves_no_task(bench: Bench) -> None:
     number = bench.submit(shape(1))
     pilot = bench.pilot()
-    assert fail(bench, pilot, 3) == 3 and not over(bench, number)
+    assert fail(bench, pilot, 3) == 3 and not is_moved(bench, number)
 
 
 def test_retry_by_the_user_starts_at_any_site_again(bench: Bench, number: int) -> None:
@@ -106,7 +106,7 @@ def test_retry_by_the_user_starts_at_any_site_again(bench: Bench, number: int) -
     fail(bench, bench.pilot(site="safe"), 2)
     assert bench.task(number) == "failed"
     bench.step(e.Retry(0, number, None))
-    assert not over(bench, number) and fail(bench, here) == 1
+    assert not is_moved(bench, number) and fail(bench, here) == 1
 
 
 def test_tasks_that_succeed_do_not_move(bench: Bench) -> None:
@@ -117,13 +117,13 @@ def test_tasks_that_succeed_do_not_move(bench: Bench) -> None:
         held = bench.take(here, want=3)
         for attempt, task in held:
             bench.report(here, attempt, *(("failed", "exit") if task == 0 else ("succeeded",)))
-    assert bench.tasks(number) == "rss" and over(bench, number)
+    assert bench.tasks(number) == "rss" and is_moved(bench, number)
 
 
 # --- never for ever (P4) --------------------------------------------------------------------------------------------
 
 
-def waiting(bench: Bench) -> int:
+def waiting_pilot(bench: Bench) -> int:
     """Return a pilot whose poll waits, because the only task has moved to its fail-over site."""
     here = bench.pilot()
     fail(bench, here, 2)
@@ -131,32 +131,32 @@ def waiting(bench: Bench) -> int:
     return here
 
 
-def given(effects: list[x.Effect], pilot: int) -> int:
+def count_granted(effects: list[x.Effect], pilot: int) -> int:
     return sum(len(granted(each)) for each in effects if isinstance(each, x.ExchangeReply) and each.pilot == pilot)
 
 
 def test_moved_task_goes_anywhere_when_its_site_is_drained(bench: Bench, number: int) -> None:
-    here = waiting(bench)
-    assert given(bench.step(e.DrainSite(0, "safe", "ann", True)), here) == 1
+    here = waiting_pilot(bench)
+    assert count_granted(bench.step(e.DrainSite(0, "safe", "ann", True)), here) == 1
     assert bench.task(number) == "active"
 
 
 def test_moved_task_goes_anywhere_when_its_site_is_removed(bench: Bench, number: int) -> None:
-    here = waiting(bench)
-    assert given(bench.step(e.RemoveSite(0, "safe", "ann")), here) == 1
+    here = waiting_pilot(bench)
+    assert count_granted(bench.step(e.RemoveSite(0, "safe", "ann")), here) == 1
 
 
 def test_moved_task_goes_anywhere_when_its_site_is_no_longer_shared(bench: Bench) -> None:
     bench.step(e.AddSite(0, "safe", "bob", "local", ["ann"]))
     submit(bench)
-    here = waiting(bench)
-    assert given(bench.step(e.ShareSite(0, "safe", [], ["ann"], "bob")), here) == 1
+    here = waiting_pilot(bench)
+    assert count_granted(bench.step(e.ShareSite(0, "safe", [], ["ann"], "bob")), here) == 1
 
 
 def test_moved_task_goes_anywhere_when_its_site_is_suspect(bench: Bench, number: int) -> None:
-    here = waiting(bench)
+    here = waiting_pilot(bench)
     bench.core.turn.emit(f.SiteJudged(bench.now, "safe", bench.now, "nobody there says anything"))
-    assert given(bench.step(), here) == 1
+    assert count_granted(bench.step(), here) == 1
     bench.journal.clear()  # what was emitted between steps is in no journal
 
 
@@ -173,14 +173,14 @@ def test_moved_task_goes_anywhere_after_an_hour_without_a_pilot_there(bench: Ben
     assert fail(bench, bench.pilot()) == 0
     bench.wait(2)
     assert "without a pilot that could take it" in bench.explain(number)
-    assert notes(bench)[-1].endswith("they go anywhere")
+    assert fail_over_notes(bench)[-1].endswith("they go anywhere")
     assert fail(bench, bench.pilot()) == 1
 
 
 def test_waiting_pilot_is_granted_a_moved_task_after_an_hour_without_a_pilot_there(bench: Bench, number: int) -> None:
     bench.core.turn.config = type(bench.config)(park=10 * WAIT, idle=10 * WAIT, lease=10 * WAIT)
-    here = waiting(bench)
-    assert given(bench.wait(WAIT), here) == 1
+    here = waiting_pilot(bench)
+    assert count_granted(bench.wait(WAIT), here) == 1
 
 
 def test_moved_task_waits_for_a_busy_pilot_of_its_site(bench: Bench, number: int) -> None:
@@ -230,7 +230,7 @@ def test_pilots_are_provisioned_at_the_fail_over_site_only(bench: Bench, provisi
         ((attempt, _),) = bench.take(pilot, want=1, left=HOUR)
         bench.report(pilot, attempt, "failed", "exit")
         bench.exchange(pilot, bye="stopped")
-    assert over(bench, number)
+    assert is_moved(bench, number)
     bench.wait(20_000)
     open_ = {i.site for i in bench.core.state.intents.values() if i.state < 2}
     assert open_ == {"safe"}, states(bench)
@@ -245,8 +245,8 @@ def test_moved_task_stays_bound_after_a_restart_and_a_snapshot(bench: Bench, num
     saved = bench.snapshot()
     bench.restart(saved)
     bench.restart()
-    assert over(bench, number) and fail(bench, here) == 0
-    assert notes(bench) == [f"tasks of bag {number} that keep failing go here now"]
+    assert is_moved(bench, number) and fail(bench, here) == 0
+    assert fail_over_notes(bench) == [f"tasks of bag {number} that keep failing go here now"]
     bench.wait(WAIT + 1)  # patience begins anew with the process
     assert fail(bench, bench.pilot()) == 1
 
@@ -280,7 +280,7 @@ def test_site_history_notes_the_tasks_of_a_bag_that_move_there_once(bench: Bench
     bench.step(e.AddSite(0, "safe", "ann", "local"))
     number = submit(bench, shape(5)).value
     fail(bench, bench.pilot(), 10)
-    assert all(over(bench, number, task) for task in range(5)) and len(notes(bench)) == 1
+    assert all(is_moved(bench, number, task) for task in range(5)) and len(fail_over_notes(bench)) == 1
     assert "keep failing" in site_detail(bench.core.state, bench.core.state.sites["safe"])["history"][-1]["says"]
 
 
@@ -317,7 +317,7 @@ def test_moved_task_is_granted_in_the_end_after_its_lost_input_is_made_again() -
     assert (task, third, again) == (2, 3, 2)
     bench.do(e.LosePlace(0, "here", "a"))
     bench.report(b, attempt, "failed", "exit")
-    assert over(bench, number, 2) and bench.tasks(number)[2] == "w"
+    assert is_moved(bench, number, 2) and bench.tasks(number)[2] == "w"
     given = []
     for name in "cdefghijkl":
         pilot = bench.host(name)

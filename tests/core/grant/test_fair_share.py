@@ -171,7 +171,7 @@ def test_within_one_owner_rank_is_strict(seed: int) -> None:
 # --- ageing ---------------------------------------------------------------------------------------------------------
 
 
-def feed(b: Bench, pilot: int, rounds: int, step: int = 1_000) -> list[int]:
+def serve(b: Bench, pilot: int, rounds: int, step: int = 1_000) -> list[int]:
     """Let the pilot run one task after the other; return the bags in the order in which they were served."""
     seen = []
     for _ in range(rounds):
@@ -186,7 +186,7 @@ def test_bag_passed_over_for_a_day_goes_first_until_it_has_nothing_ready() -> No
     b = Bench(ageing=AGEING, lease=3_600_000, idle=1 << 40)
     high = b.submit(shape(500), policy={"rank": "9e300"})
     low = b.submit(shape(5), policy={"rank": "-5"})
-    seen = feed(b, b.pilot(), 60)
+    seen = serve(b, b.pilot(), 60)
     first = seen.index(low)
     assert AGEING / 1_000 <= first <= AGEING / 1_000 * (1 + 1 / 24) + 2
     assert seen[first : first + 5] == [low] * 5 and seen.count(low) == 5 and seen[first + 5] == high
@@ -197,12 +197,12 @@ def test_aged_bags_are_served_in_the_order_of_submission_also_after_a_restart() 
     b.submit(shape(500, priority=5))
     lows = [b.submit(shape(3, priority=-n)) for n in range(3)]
     pilot = b.pilot()
-    seen = feed(b, pilot, 26)
+    seen = serve(b, pilot, 26)
     assert lows[0] in seen and lows[1] not in seen
     b.restart(b.snapshot())
     b.restart()
     b.exchange(pilot, held=[])
-    seen += feed(b, pilot, 12)
+    seen += serve(b, pilot, 12)
     assert [bag for bag in seen if bag in lows] == [bag for bag in lows for _ in range(3)]
     assert seen[-1] == 1
 
@@ -212,12 +212,12 @@ def test_bag_ages_anew_from_its_last_grant() -> None:
     b.submit(shape(500, priority=5))
     low = b.submit(shape(50))
     pilot = b.pilot()
-    feed(b, pilot, 20)
+    serve(b, pilot, 20)
     b.do(e.Pause(0, 1, True))
-    assert feed(b, pilot, 1) == [low]
+    assert serve(b, pilot, 1) == [low]
     b.do(e.Pause(0, 1, False))
-    assert low not in feed(b, pilot, 20)
-    assert low in feed(b, pilot, 10)
+    assert low not in serve(b, pilot, 20)
+    assert low in serve(b, pilot, 10)
 
 
 def test_bag_that_has_aged_waits_like_any_other_afterwards() -> None:
@@ -225,10 +225,10 @@ def test_bag_that_has_aged_waits_like_any_other_afterwards() -> None:
     b.submit(shape(500, priority=5))
     low = b.submit(shape(2), open=True)
     pilot = b.pilot()
-    assert low in feed(b, pilot, 40)
+    assert low in serve(b, pilot, 40)
     assert not b.core.state.bags[low].aged_since
     b.append(low, 2)
-    assert low not in feed(b, pilot, 20)
+    assert low not in serve(b, pilot, 20)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -244,7 +244,7 @@ def test_every_bag_starts_within_a_day_and_the_time_of_the_work_before_it(seed: 
             size = r.randint(3, 7)
             latest[b.submit(shape(size), policy={"rank": str(tick)})] = tick + AGEING / 1_000 * (1 + 1 / 24) + 2 + work
             work += size
-        for bag in feed(b, pilot, 1):
+        for bag in serve(b, pilot, 1):
             begun.setdefault(bag, tick)
     due = [bag for bag, by in latest.items() if by < ticks]
     assert len(due) > 10 and all(begun.get(bag, ticks) <= latest[bag] for bag in due)
@@ -298,7 +298,7 @@ def test_answer_divided_between_owners_holds_a_retried_task_once(bench: Bench) -
     assert len(given) == 2 and len(set(given)) == 2, given
 
 
-def wide_behind_narrow(b: Bench, **wide: int) -> int:
+def rounds_until_wide_task_starts(b: Bench, **wide: int) -> int:
     """End Bob's narrow tasks one by one while Ann's task wants all four cores; return how many rounds her task
     waited."""
     b.submit(shape(1_000), owner="bob")
@@ -316,13 +316,13 @@ def wide_behind_narrow(b: Bench, **wide: int) -> int:
 
 def test_wide_task_starts_within_two_days_behind_anothers_narrow_ones() -> None:
     b = shared(ageing=AGEING)
-    assert 8 <= wide_behind_narrow(b) < 16
+    assert 8 <= rounds_until_wide_task_starts(b) < 16
     assert b.core.state.sites["here"].cores_in_use == {"ann": 4_000, "bob": 0}
 
 
 def test_pilot_keeps_no_core_free_for_an_aged_task_that_cannot_run_there() -> None:
     b = shared(ageing=AGEING)
-    assert wide_behind_narrow(b, memory=1 << 60) == 200
+    assert rounds_until_wide_task_starts(b, memory=1 << 60) == 200
 
 
 def test_aged_wide_task_is_granted_behind_one_of_its_bag_that_does_not_fit() -> None:

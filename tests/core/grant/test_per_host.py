@@ -167,7 +167,7 @@ def test_bag_that_selects_by_data_keeps_to_its_limit() -> None:
     assert len(granted(b.exchange(b.pilot(cores=4), want=8))) == 1
 
 
-def waits(b: Bench, pilot: int) -> bool:
+def is_waiting(b: Bench, pilot: int) -> bool:
     return b.core.state.pilots[pilot].waiting_request is not None
 
 
@@ -181,7 +181,7 @@ def test_host_at_the_limit_of_a_bag_has_room_for_others() -> None:
     low = b.submit(shape(2, expect=600_000), policy={"rank": "1", "per-host": "9"})
     b.take(second, 1)
     b.wait(1_000)
-    assert b.tasks(low).count("a") == 1 and not waits(b, first)
+    assert b.tasks(low).count("a") == 1 and not is_waiting(b, first)
 
 
 def test_waiting_pilot_is_woken_when_another_pilot_of_its_host_makes_room() -> None:

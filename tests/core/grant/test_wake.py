@@ -34,7 +34,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return seen
 
 
-def one_running(b: Bench, policy: dict[str, str]) -> int:
+def running_bag(b: Bench, policy: dict[str, str]) -> int:
     """Submit an open bag, which has no tail, and start its only task on host `busy`."""
     bag = b.submit(shape(1), policy=policy, open=True)
     pilot = b.pilot(host="busy")
@@ -43,24 +43,24 @@ def one_running(b: Bench, policy: dict[str, str]) -> int:
     return bag
 
 
-def one_replica(b: Bench) -> int:
+def bag_with_a_possible_replica(b: Bench) -> int:
     """Submit a bag whose running task may have a replica on another host."""
-    return one_running(b, {"replicate": "NumberOfReplicas < 2"})
+    return running_bag(b, {"replicate": "NumberOfReplicas < 2"})
 
 
-def one_overdue(b: Bench) -> int:
+def bag_with_an_overdue_task(b: Bench) -> int:
     """Submit a bag whose running task is past its deadline."""
-    bag = one_running(b, {"attempt-deadline": "5"})
+    bag = running_bag(b, {"attempt-deadline": "5"})
     b.wait(10_000)
     return bag
 
 
-def one_choosy(b: Bench) -> int:
+def bag_for_one_host(b: Bench) -> int:
     """Submit a bag that only host `able` may run, by an expression whose value may change at any moment."""
     return b.submit(shape(1), policy={"requirements": ONE_HOST})
 
 
-def waits(b: Bench, host: str) -> int:
+def waiting_pilot(b: Bench, host: str) -> int:
     pilot = b.pilot(host=host)
     assert b.exchange(pilot, want=1, wait=3_600_000) is None
     return pilot
@@ -70,29 +70,29 @@ def is_waiting(b: Bench, pilot: int) -> bool:
     return b.core.state.pilots[pilot].waiting_request is not None
 
 
-def stir(b: Bench, bag: int) -> None:
+def change_policy(b: Bench, bag: int) -> None:
     """Change the policy of the bag, after which the core may ask all waiting pilots again."""
     policy = b.core.state.bags[bag].policy
     limit = 50 + (policy.get("per-host") == "50")
     b.do(e.SetPolicy(0, bag, {**policy, "per-host": str(limit)}, "ann"))
 
 
-@pytest.mark.parametrize("make", [one_replica, one_overdue, one_choosy])
+@pytest.mark.parametrize("make", [bag_with_a_possible_replica, bag_with_an_overdue_task, bag_for_one_host])
 def test_last_waiting_pilot_has_its_turn_in_three_rounds(b: Bench, monkeypatch: pytest.MonkeyPatch, make: Any) -> None:
     """The core asks three pilots at a time; the five before the last cannot take the task."""
     monkeypatch.setattr(wake, "MOST_IN_VAIN", 3)
     bag = make(b)
     b.do(e.Pause(0, bag, True))
     for _ in range(5):
-        waits(b, "busy")
-    able = waits(b, "able")
+        waiting_pilot(b, "busy")
+    able = waiting_pilot(b, "able")
     b.do(e.Pause(0, bag, False))
     for _ in range(2):
-        stir(b, bag)
+        change_policy(b, bag)
     assert b.core.state.pilots[able].attempts_held == 1
 
 
-@pytest.mark.parametrize("make", [one_replica, one_overdue, one_choosy])
+@pytest.mark.parametrize("make", [bag_with_a_possible_replica, bag_with_an_overdue_task, bag_for_one_host])
 @pytest.mark.parametrize("seed", range(4))
 def test_waiting_pilots_are_asked_equally_often(
     b: Bench, monkeypatch: pytest.MonkeyPatch, asked: list[int], make: Any, seed: int
@@ -101,16 +101,16 @@ def test_waiting_pilots_are_asked_equally_often(
     draw = random.Random(seed)
     monkeypatch.setattr(wake, "MOST_IN_VAIN", draw.randint(2, 6))
     bag = make(b)
-    lasting = [waits(b, "busy") for _ in range(draw.randint(5, 20))]
+    lasting = [waiting_pilot(b, "busy") for _ in range(draw.randint(5, 20))]
     passing: list[int] = []
     asked.clear()
     for _ in range(120):
         if draw.random() < 0.2:
-            passing.append(waits(b, "busy"))
+            passing.append(waiting_pilot(b, "busy"))
         if passing and draw.random() < 0.2:
             b.exchange(passing.pop(draw.randrange(len(passing))), bye="idle")
         before = len(asked)
-        stir(b, bag)
+        change_policy(b, bag)
         assert len(asked) - before <= wake.MOST_IN_VAIN
     times = Counter(pilot for pilot in asked if pilot in lasting)
     assert set(times) == set(lasting) and max(times.values()) - min(times.values()) <= 2, times
@@ -119,7 +119,7 @@ def test_waiting_pilots_are_asked_equally_often(
 
 def test_pilot_that_has_waited_longest_is_granted_first(b: Bench) -> None:
     """All pilots could take the task: first come, first served."""
-    pilots = [waits(b, f"h{number}") for number in range(6)]
+    pilots = [waiting_pilot(b, f"h{number}") for number in range(6)]
     bag = b.submit(shape(0), open=True)
     for number, pilot in enumerate(pilots):
         b.append(bag, 1)
@@ -127,26 +127,26 @@ def test_pilot_that_has_waited_longest_is_granted_first(b: Bench) -> None:
         assert held == [1] * (number + 1) + [0] * (5 - number), pilot
 
 
-@pytest.mark.parametrize("make", [one_replica, one_overdue, one_choosy])
+@pytest.mark.parametrize("make", [bag_with_a_possible_replica, bag_with_an_overdue_task, bag_for_one_host])
 def test_waiting_pilot_is_granted_a_task_when_a_paused_bag_goes_on(b: Bench, make: Any) -> None:
     bag = make(b)
     b.do(e.Pause(0, bag, True))
-    able = waits(b, "able")
+    able = waiting_pilot(b, "able")
     b.do(e.Pause(0, bag, False))
     assert b.core.state.pilots[able].attempts_held == 1
 
 
-def beside_what_nobody_may_have(b: Bench, many: int) -> tuple[list[int], list[tuple[int, int]]]:
+def wait_beside_an_unmatched_bag(b: Bench, many: int) -> tuple[list[int], list[tuple[int, int]]]:
     """Let many pilots wait beside a ready bag that matches none of them and a running bag that may have replicas."""
     b.submit(shape(3, expect=60_000), replicate="tail-safe")
     busy = [b.pilot(host=f"busy{number}") for number in range(3)]
     held = [(pilot, attempt) for pilot in busy for attempt, _ in b.take(pilot, 1)]
     b.submit(shape(1), policy={"requirements": 'Host.Name == "nowhere" && Host.Cores > 1'})
-    return [waits(b, f"h{number % 7}") for number in range(many)], held
+    return [waiting_pilot(b, f"h{number % 7}") for number in range(many)], held
 
 
 def test_started_tasks_make_the_core_ask_no_waiting_pilot(b: Bench, asked: list[int]) -> None:
-    _, held = beside_what_nobody_may_have(b, 100)
+    _, held = wait_beside_an_unmatched_bag(b, 100)
     asked.clear()
     for pilot, attempt in held:
         b.exchange(pilot, started=[attempt])
@@ -160,13 +160,13 @@ def test_started_tasks_make_the_core_ask_no_waiting_pilot(b: Bench, asked: list[
 def test_single_waiting_pilot_per_host_is_asked_for_all_alike(b: Bench, asked: list[int]) -> None:
     """The waiting pilots are on seven hosts: the core asks at most seven before the failed task is granted, and seven
     after."""
-    waiting, held = beside_what_nobody_may_have(b, 100)
+    waiting, held = wait_beside_an_unmatched_bag(b, 100)
     pilot, attempt = held[0]
     asked.clear()
     b.report(pilot, attempt, "failed", "exit", wall=10)
     assert sum(b.core.state.pilots[each].attempts_held for each in waiting) == 1
     assert len(asked) <= 1 + 7 + 7, asked
-    able = waits(b, "nowhere")
+    able = waiting_pilot(b, "nowhere")
     b.submit(shape(1), policy={"requirements": 'Host.Name == "nowhere"'})
     assert b.core.state.pilots[able].attempts_held == 1, "it is not like them"
 

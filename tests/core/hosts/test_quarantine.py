@@ -15,14 +15,14 @@ from windfall.core.read.explain import explain
 QUARANTINE = 600_000
 
 
-def on(bench: Bench, host: str, cores: int = 1) -> int:
+def pilot_on(bench: Bench, host: str, cores: int = 1) -> int:
     """Enrol a pilot on a host of that name."""
     event = e.Enrol(0, "here", f"n{bench.core.state.next_pilot}", host, f"{host}.example", cores, 4 << 30, 0, 1 << 40,
                     None, b"token %d" % bench.core.state.next_pilot)
     return int(bench.do(event).pilot)
 
 
-def run(bench: Bench, pilot: int, outcome: str = "succeeded", wall: int = 60_000, **more: Any) -> bool:
+def run_task(bench: Bench, pilot: int, outcome: str = "succeeded", wall: int = 60_000, **more: Any) -> bool:
     """Let the pilot run one task; return whether it was granted one."""
     answer = bench.exchange(pilot, want=1)
     held = granted(answer) if answer is not None else []
@@ -35,26 +35,26 @@ def column(bench: Bench, name: str, host: str) -> Any:
     return getattr(bench.core.state.hosts, name)[bench.core.state.host_rows["here", host]]
 
 
-def hole(bench: Bench, others: int = 8) -> int:
+def quarantined_pilot(bench: Bench, others: int = 8) -> int:
     """Fail tasks on host `bad` until it is quarantined; return its pilot."""
     bench.submit(shape(1_000, expect=60_000, retries=100))
     for number in range(others):
-        run(bench, on(bench, f"good{number}"))
-    bad = on(bench, "bad")
+        run_task(bench, pilot_on(bench, f"good{number}"))
+    bad = pilot_on(bench, "bad")
     while column(bench, "standing", "bad") == FINE:
-        if not run(bench, bad, "failed", wall=10):
+        if not run_task(bench, bad, "failed", wall=10):
             bench.wait(10_000)
     return bad
 
 
 def test_statistics_are_kept_under_the_lasting_id_of_a_host(bench: Bench) -> None:
     bench.submit(shape(9, retries=9, expect=60_000))
-    first = on(bench, "h1")
-    run(bench, first, wall=400)
-    run(bench, first, "failed")
+    first = pilot_on(bench, "h1")
+    run_task(bench, first, wall=400)
+    run_task(bench, first, "failed")
     bench.exchange(first, bye="stopped")
-    second = on(bench, "h1")  # comes again, after preemption
-    run(bench, second, "failed")
+    second = pilot_on(bench, "h1")  # comes again, after preemption
+    run_task(bench, second, "failed")
     bench.take(second, want=1)
     bench.step(e.Gone(0, second))
     assert [column(bench, name, "h1") for name in ("attempts", "failures", "losses", "streak")] == [4, 2, 1, 2]
@@ -65,8 +65,8 @@ def test_statistics_are_kept_under_the_lasting_id_of_a_host(bench: Bench) -> Non
 
 def test_exceeded_limits_are_no_failures_of_a_host(bench: Bench) -> None:
     bench.submit(shape(3, limit=1_000, retries=9))
-    pilot = on(bench, "h1")
-    run(bench, pilot, "failed")
+    pilot = pilot_on(bench, "h1")
+    run_task(bench, pilot, "failed")
     for why in ("time", "memory"):
         held = granted(bench.exchange(pilot, want=1))
         bench.exchange(pilot, reports=[e.Report(attempt, "failed", why) for attempt, _ in held])
@@ -78,15 +78,15 @@ def test_last_host_of_an_owner_is_not_quarantined_beside_hosts_of_another(bench:
     bench.step(e.AddSite(0, "there", "bob", "local"))
     bench.pilot(site="there")
     bench.submit(shape(40, retries=99, expect=60_000))
-    only = on(bench, "only")
-    assert all(run(bench, only, "failed", wall=10) for _ in range(20))
-    on(bench, "other")
-    while run(bench, only, "failed", wall=10):
+    only = pilot_on(bench, "only")
+    assert all(run_task(bench, only, "failed", wall=10) for _ in range(20))
+    pilot_on(bench, "other")
+    while run_task(bench, only, "failed", wall=10):
         assert column(bench, "failures", "only") < 99, "with another host of its owner it is in doubt"
 
 
 def test_a_black_hole_is_quarantined_and_explain_names_it(bench: Bench) -> None:
-    bad = hole(bench)
+    bad = quarantined_pilot(bench)
     assert column(bench, "failures", "bad") <= 8
     bench.exchange(bad, want=1, wait=10_000)
     for pilot in [p for p in bench.core.state.pilots if p != bad]:
@@ -97,7 +97,7 @@ def test_a_black_hole_is_quarantined_and_explain_names_it(bench: Bench) -> None:
 
 
 def test_quarantined_host_is_released_on_probation_and_cleared_by_one_success(bench: Bench) -> None:
-    bad = hole(bench)
+    bad = quarantined_pilot(bench)
     bench.exchange(bad, want=9, wait=20_000)
     bench.wait(QUARANTINE)
     assert column(bench, "standing", "bad") == PROBATION
@@ -110,11 +110,11 @@ def test_quarantined_host_is_released_on_probation_and_cleared_by_one_success(be
 
 
 def test_failure_on_probation_doubles_the_quarantine(bench: Bench) -> None:
-    bad = hole(bench)
+    bad = quarantined_pilot(bench)
     bench.wait(QUARANTINE)
     for pilot in bench.core.state.pilots:
         bench.exchange(pilot, held=[])
-    assert run(bench, bad, "failed", wall=10)
+    assert run_task(bench, bad, "failed", wall=10)
     assert column(bench, "standing", "bad") == HELD_BACK and column(bench, "times", "bad") == 2
     assert column(bench, "until", "bad") == bench.now + 2 * QUARANTINE
 
@@ -122,8 +122,8 @@ def test_failure_on_probation_doubles_the_quarantine(bench: Bench) -> None:
 def test_unstarted_tasks_of_a_quarantined_host_are_recalled(bench: Bench) -> None:
     bench.submit(shape(1_000, retries=100))
     for number in range(60):
-        run(bench, on(bench, f"good{number}"))
-    bad = on(bench, "bad", cores=4)
+        run_task(bench, pilot_on(bench, f"good{number}"))
+    bad = pilot_on(bench, "bad", cores=4)
     for _ in range(9):
         held = [attempt for attempt, _ in granted(bench.exchange(bad, want=8))]
         bench.exchange(bad, reports=[e.Report(held[0], "failed", "exit", wall=10)])
@@ -135,7 +135,7 @@ def test_unstarted_tasks_of_a_quarantined_host_are_recalled(bench: Bench) -> Non
 
 
 def test_quarantine_survives_a_restart(bench: Bench) -> None:
-    bad = hole(bench)
+    bad = quarantined_pilot(bench)
     for snapshot in (None, bench.snapshot()):
         bench.restart(snapshot)
         bench.exchange(bad, held=[])
@@ -146,17 +146,17 @@ def test_quarantine_survives_a_restart(bench: Bench) -> None:
 
 def test_sole_host_is_never_quarantined(bench: Bench) -> None:
     bench.submit(shape(100, retries=1))
-    pilot = on(bench, "only")
+    pilot = pilot_on(bench, "only")
     for _ in range(60):
-        assert run(bench, pilot, "failed", wall=10)
+        assert run_task(bench, pilot, "failed", wall=10)
 
 
 def test_hosts_seen_last_are_remembered_up_to_a_bound(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quarantine, "MOST_HOSTS", 32)
     bench.submit(shape(1_000, expect=60_000))
     for number in range(100):
-        pilot = on(bench, f"h{number}")
-        run(bench, pilot)
+        pilot = pilot_on(bench, f"h{number}")
+        run_task(bench, pilot)
         bench.exchange(pilot, bye="stopped")
         bench.wait(2 * 86_400_000 if number % 10 == 9 else 1_000)  # those that left are forgotten
     assert len(bench.core.state.host_rows) <= 40 and ("here", "h99") in bench.core.state.host_rows
@@ -167,21 +167,21 @@ def test_hosts_seen_last_are_remembered_up_to_a_bound(bench: Bench, monkeypatch:
 # --- guests ---------------------------------------------------------------------------------------------------------
 
 
-def lent(bench: Bench) -> tuple[int, int]:
+def lend_host(bench: Bench) -> tuple[int, int]:
     """Lend the site to bob, whose tasks fail on host `lent` and succeed elsewhere; return its pilot and his bag."""
     bench.step(e.AddSite(0, "here", "ann", "local", ["bob"]))
     his = bench.submit(shape(1_000, expect=60_000, retries=100), owner="bob")
     for number in range(8):
-        run(bench, on(bench, f"good{number}"))
-    host = on(bench, "lent")
+        run_task(bench, pilot_on(bench, f"good{number}"))
+    host = pilot_on(bench, "lent")
     for _ in range(20):
-        if not run(bench, host, "failed", wall=10):
+        if not run_task(bench, host, "failed", wall=10):
             break
     return host, his
 
 
 def test_failures_of_a_guests_tasks_quarantine_no_host_for_its_owner(bench: Bench) -> None:
-    host, his = lent(bench)
+    host, his = lend_host(bench)
     assert bench.exchange(host, want=1, wait=20_000) is None, "none of his, for a while"
     assert not bench.core.state.quarantined and column(bench, "standing", "lent") == FINE
     bench.submit(shape(1))
@@ -192,29 +192,29 @@ def test_failures_of_a_guests_tasks_quarantine_no_host_for_its_owner(bench: Benc
 
 
 def test_guest_is_granted_tasks_there_again_after_the_quarantine(bench: Bench) -> None:
-    lent(bench)
+    lend_host(bench)
     bench.wait(QUARANTINE - 1)
-    assert not run(bench, on(bench, "lent")) and bench.core.state.guests_refused
+    assert not run_task(bench, pilot_on(bench, "lent")) and bench.core.state.guests_refused
     bench.wait(1)
-    assert run(bench, on(bench, "lent")) and not bench.core.state.guests_refused
+    assert run_task(bench, pilot_on(bench, "lent")) and not bench.core.state.guests_refused
 
 
 def test_host_that_fails_tasks_of_its_owner_too_is_quarantined(bench: Bench) -> None:
     """A host that fails the tasks of its owner, too, is a black hole."""
-    host, _ = lent(bench)
+    host, _ = lend_host(bench)
     bench.submit(shape(1_000, expect=60_000, retries=100, priority=9))
     for number in range(8):
-        run(bench, on(bench, f"more{number}"))
+        run_task(bench, pilot_on(bench, f"more{number}"))
     for _ in range(40):
         if column(bench, "standing", "lent") != FINE:
             break
-        run(bench, host, "failed", wall=10)
+        run_task(bench, host, "failed", wall=10)
         bench.wait(10_000)
     assert column(bench, "standing", "lent") == HELD_BACK
 
 
 def test_pilots_are_indexed_by_host(bench: Bench) -> None:
-    one, two, other = on(bench, "h1"), on(bench, "h1"), on(bench, "h2")
+    one, two, other = pilot_on(bench, "h1"), pilot_on(bench, "h1"), pilot_on(bench, "h2")
     state = bench.core.state
     rows = [state.pilots[number].row for number in (one, other)]
     assert [list(state.on_host[row]) for row in rows] == [[one, two], [other]]

@@ -11,7 +11,7 @@ from windfall.core.decide.provision.reconcile import AT_ONCE
 from windfall.core.messages import effects as x, events as e
 from windfall.core.messages.facts import Limits, Shape
 
-# --- swarm ----------------------------------------------------------------------------------------------------------
+# --- pilots follow the demand ---------------------------------------------------------------------------------------
 
 
 def test_a_pilot_that_enrols_makes_its_intent_running_and_takes_a_task(bench: Bench) -> None:
@@ -155,7 +155,7 @@ def test_site_of_another_owner_gets_pilots_only_when_shared(bench: Bench) -> Non
     assert states(bench, "theirs") == "ii"
 
 
-# --- tenders come, go and crash -------------------------------------------------------------------------------------
+# --- sites that are silent, change or hold off ----------------------------------------------------------------------
 
 
 def test_queued_intent_of_a_silent_site_waits(bench: Bench) -> None:
@@ -164,9 +164,6 @@ def test_queued_intent_of_a_silent_site_waits(bench: Bench) -> None:
     Tender(bench).work()
     bench.wait(5 * HOUR)
     assert states(bench) == "q" and bench.tasks(number) == "r"
-
-
-# --- and more -------------------------------------------------------------------------------------------------------
 
 
 def test_pilots_are_withdrawn_from_a_site_that_lost_its_shapes(bench: Bench) -> None:
@@ -283,9 +280,6 @@ def test_pilots_are_withdrawn_from_a_site_that_no_longer_matches(bench: Bench) -
         tender.work()
         tender.list()
     assert "q" not in states(bench)
-
-
-# --- reports that make no sense, or come twice ----------------------------------------------------------------------
 
 
 def test_site_without_limits_gets_a_bounded_number_of_intents_per_step(bench: Bench) -> None:

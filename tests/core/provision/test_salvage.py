@@ -8,7 +8,7 @@ from tests.core.conftest import HOUR, Bench, shape
 from tests.core.provision.tender import LANDING, Tender, bag, site, states
 
 
-def vanished(bench: Bench, tasks: int = 3, **hello: Any) -> tuple[Tender, int, list[tuple[int, int]]]:
+def vanish(bench: Bench, tasks: int = 3, **hello: Any) -> tuple[Tender, int, list[tuple[int, int]]]:
     """Start tasks on a pilot and drop its job from the listings; return the tender, the pilot and its attempts."""
     site(bench)
     bag(bench, shape(tasks, expect=HOUR))
@@ -29,7 +29,7 @@ def vanished(bench: Bench, tasks: int = 3, **hello: Any) -> tuple[Tender, int, l
 
 
 def test_results_that_a_vanished_pilot_left_are_salvaged_before_its_tasks_run_again(bench: Bench) -> None:
-    tender, pilot, held = vanished(bench)
+    tender, pilot, held = vanish(bench)
     assert bench.attempt(held[0][0]) == "started" and tender.tell().salvage == ["intent-1"]
     assert "salvaging: its job is gone from c1's batch system" in bench.explain(1, held[0][1])
     bench.report(pilot, held[0][0])  # found there, and sent as its pilot would have
@@ -41,13 +41,13 @@ def test_results_that_a_vanished_pilot_left_are_salvaged_before_its_tasks_run_ag
 
 
 def test_tasks_without_salvaged_results_run_again(bench: Bench) -> None:
-    tender, _, held = vanished(bench)
+    tender, _, held = vanish(bench)
     tender.tell(salvaged=[("intent-1", 0)])
     assert bench.attempt(held[0][0]) == "lost" and bench.task(1, held[0][1]) == "ready"
 
 
 def test_salvage_is_given_up_after_two_minutes(bench: Bench) -> None:
-    tender, _, held = vanished(bench)
+    tender, _, held = vanish(bench)
     tender.tell()
     bench.wait(119_000)
     assert bench.attempt(held[0][0]) == "started"
@@ -57,7 +57,7 @@ def test_salvage_is_given_up_after_two_minutes(bench: Bench) -> None:
 
 
 def test_pilot_that_speaks_during_its_salvage_is_not_lost(bench: Bench) -> None:
-    tender, pilot, held = vanished(bench)
+    tender, pilot, held = vanish(bench)
     bench.wait(1_000)
     bench.exchange(pilot)
     tender.tell(salvaged=[("intent-1", 0)])
@@ -65,18 +65,18 @@ def test_pilot_that_speaks_during_its_salvage_is_not_lost(bench: Bench) -> None:
 
 
 def test_pilot_whose_outbox_is_in_use_is_not_lost(bench: Bench) -> None:
-    tender, _, held = vanished(bench)
+    tender, _, held = vanish(bench)
     tender.tell(salvaged=[("intent-1", -1)])
     assert bench.attempt(held[0][0]) == "started"
 
 
 def test_tender_that_cannot_salvage_is_not_waited_for(bench: Bench) -> None:
-    _, _, held = vanished(bench, can_salvage=False)
+    _, _, held = vanish(bench, can_salvage=False)
     assert bench.attempt(held[0][0]) == "lost"
 
 
 def test_salvage_is_ordered_again_after_a_restart(bench: Bench) -> None:
-    tender, _, held = vanished(bench)
+    tender, _, held = vanish(bench)
     bench.restart()
     tender = Tender(bench, name="t2")
     tender.tell(hello=True, can_salvage=True)
@@ -87,7 +87,7 @@ def test_salvage_is_ordered_again_after_a_restart(bench: Bench) -> None:
 
 
 def test_tender_that_outlives_its_server_is_ordered_to_salvage_without_a_hello(bench: Bench) -> None:
-    tender, _, held = vanished(bench)
+    tender, _, held = vanish(bench)
     bench.restart()
     bench.wait(LANDING)
     tender.tell(can_salvage=True)  # the same as before, which knows of no restart
@@ -96,7 +96,7 @@ def test_tender_that_outlives_its_server_is_ordered_to_salvage_without_a_hello(b
 
 
 def test_intent_ends_after_its_wall_time_and_its_salvage(bench: Bench) -> None:
-    tender, pilot, _ = vanished(bench)
+    tender, pilot, _ = vanish(bench)
     tender.tell(salvaged=[("intent-1", -1)])
     intents = bench.core.state.intents
     bench.wait(intents[1].running_since + HOUR + 60_000 - bench.now)

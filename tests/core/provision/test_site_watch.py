@@ -17,7 +17,7 @@ def history(bench: Bench, name: str = "c1") -> list[str]:
     return [kind for _, kind, _ in bench.core.state.sites[name].history]
 
 
-def settled(bench: Bench, name: str = "c1") -> Tender:
+def settled_tender(bench: Bench, name: str = "c1") -> Tender:
     """Return a tender whose listing the core has seen and which has carried out its orders."""
     tender = Tender(bench, name, f"t-{name}")
     bench.wait(LANDING)
@@ -30,7 +30,7 @@ def settled(bench: Bench, name: str = "c1") -> Tender:
 def test_silent_site_is_suspect_and_keeps_its_pilots(bench: Bench) -> None:
     site(bench, pilots=9)
     number = bag(bench, shape(3, expect=HOUR))
-    tender = settled(bench)
+    tender = settled_tender(bench)
     pilot = tender.begin("intent-1")
     bench.take(pilot, left=HOUR)
     for _ in range(8):
@@ -47,7 +47,7 @@ def test_silent_site_is_suspect_and_keeps_its_pilots(bench: Bench) -> None:
 def test_explain_says_how_long_a_site_has_not_answered(bench: Bench) -> None:
     site(bench)
     number = bag(bench, shape(2))
-    settled(bench)
+    settled_tender(bench)
     bench.wait(4 * SUSPECT)
     assert "c1: answers (no message from its provisioner for 12 min" in bench.explain(number)
 
@@ -55,7 +55,7 @@ def test_explain_says_how_long_a_site_has_not_answered(bench: Bench) -> None:
 def test_new_listing_clears_a_suspect_site(bench: Bench) -> None:
     site(bench)
     bag(bench, shape(2))
-    tender = settled(bench)
+    tender = settled_tender(bench)
     before = tender.now
     bench.wait(2 * SUSPECT)
     assert history(bench) == ["suspect"]
@@ -74,7 +74,7 @@ def test_new_listing_clears_a_suspect_site(bench: Bench) -> None:
 def test_site_whose_tender_never_lists_is_suspect(bench: Bench) -> None:
     site(bench)
     bag(bench, shape(2))
-    tender = settled(bench)
+    tender = settled_tender(bench)
     for _ in range(12):
         bench.wait(30_000)
         tender.tell()  # a listing is asked for, and never comes
@@ -86,7 +86,7 @@ def test_demand_of_a_suspect_site_goes_to_another(bench: Bench) -> None:
     """Policy `demand` sends a slot per task to one site only; the pilots at the suspect site are kept."""
     site(bench, pilots=4)
     bag(bench, shape(4), provision="demand")
-    settled(bench)
+    settled_tender(bench)
     site(bench, "c2")
     tender = Tender(bench, "c2", "t2")
     assert (states(bench), states(bench, "c2")) == ("qqqq", "")
@@ -99,9 +99,9 @@ def test_demand_of_a_suspect_site_goes_to_another(bench: Bench) -> None:
 
 def test_broker_sends_no_pilot_to_a_suspect_site(bench: Bench) -> None:
     site(bench)
-    settled(bench)
+    settled_tender(bench)
     site(bench, "c2")
-    tender = settled(bench, "c2")
+    tender = settled_tender(bench, "c2")
     bag(bench, shape(1))
     for _ in range(8):
         bench.wait(30_000)
@@ -114,7 +114,7 @@ def test_broker_sends_no_pilot_to_a_suspect_site(bench: Bench) -> None:
 
 def test_site_without_demand_is_never_suspect(bench: Bench) -> None:
     site(bench)
-    settled(bench)
+    settled_tender(bench)
     bench.wait(3 * SUSPECT)
     assert history(bench) == []
 
@@ -130,7 +130,7 @@ def test_after_a_blackout_sites_that_answer_are_tried_again_with_one_pilot_each(
             tender.list()
         bench.wait(20_000)
     bench.core.turn.provision.last_active = bench.now  # as if a pilot had been there
-    _poll(bench, tender, BLACKOUT + SUSPECT)
+    poll(bench, tender, BLACKOUT + SUSPECT)
     assert "blackout" in history(bench)
     assert len(bench.core.state.intents) == 1
     pilot = bench.pilot(nonce=next(iter(bench.core.state.intents.values())).nonce, site="c1", left=HOUR)
@@ -140,7 +140,7 @@ def test_after_a_blackout_sites_that_answer_are_tried_again_with_one_pilot_each(
     assert len(bench.core.state.intents) > 1
 
 
-def _poll(bench: Bench, tender: Tender, ms: int) -> None:
+def poll(bench: Bench, tender: Tender, ms: int) -> None:
     """Let the tender carry out its orders and list its jobs for so long; no pilot enrols."""
     for _ in range(ms // 20_000):
         more: dict[str, Any] = {"listed": [e.ListedJob(n, i, r) for n, (i, r) in tender.jobs.items()],
@@ -167,7 +167,7 @@ def test_history_of_a_site_is_bounded_and_survives_a_restart(bench: Bench) -> No
 def test_waits_and_start_up_costs_are_measured_by_shape(bench: Bench) -> None:
     site(bench, shapes=[ONE, TWO])
     bag(bench, shape(1), shape(1, cores=2))
-    tender = settled(bench)
+    tender = settled_tender(bench)
     one, two = (next(i for i in bench.core.state.intents.values() if i.shape.cores == n) for n in (1, 2))
     bench.wait(90_000)
     tender.jobs[one.nonce] = (one.batch_id, True)
@@ -191,7 +191,7 @@ def test_waits_and_start_up_costs_are_measured_by_shape(bench: Bench) -> None:
 def test_the_wall_time_of_a_pilot_that_has_left_is_known_after_a_restart(bench: Bench) -> None:
     site(bench, budget=5 * HOUR)
     bag(bench, shape(1, expect=HOUR))
-    tender = settled(bench)
+    tender = settled_tender(bench)
     pilot = tender.begin("intent-1")
     (attempt, _), = bench.take(pilot, left=HOUR)
     bench.report(pilot, attempt)

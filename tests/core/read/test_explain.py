@@ -87,11 +87,11 @@ def test_explain_names_the_policy_that_replicates_a_late_task(bench: Bench) -> N
     assert "replicate" not in bench.explain(bag)
     bench.wait(20_000)
     assert f"replicate = none no other host tries it: windfall policy {bag} replicate=tail-safe" in bench.explain(bag)
-    assert "replicate" not in bench.explain(_late(bench, external=True))
-    assert "replicate" not in bench.explain(_late(bench, replicate="tail-safe"))
+    assert "replicate" not in bench.explain(late_bag(bench, external=True))
+    assert "replicate" not in bench.explain(late_bag(bench, replicate="tail-safe"))
 
 
-def _late(bench: Bench, **how: Any) -> int:
+def late_bag(bench: Bench, **how: Any) -> int:
     bag, pilot = bench.submit(shape(1, expect=10_000), **how), bench.pilot()
     [(attempt, _)] = bench.take(pilot)
     bench.exchange(pilot, started=[attempt])
@@ -153,21 +153,21 @@ def test_prospects_give_no_reason_when_no_task_is_left_to_grant(bench: Bench) ->
 # --- expressions that come to nothing -------------------------------------------------------------------------------
 
 
-def _says(bench: Bench, bag: int, name: str) -> str:
+def clause(bench: Bench, bag: int, name: str) -> str:
     (site,) = explain(bench.core.state, bench.now, bag)["sites"]
     return {c["clause"]: c["says"] for c in site["clauses"]}[name]
 
 
 def test_explain_shows_a_rank_or_why_it_counts_as_0(bench: Bench) -> None:
     bench.pilot(4)
-    assert _says(bench, bench.submit(policy={"rank": "Host.Cores / 2.0"}), "rank") == "it is 2 there"
-    told = _says(bench, bench.submit(policy={"rank": "1 / (Host.Cores - 4)"}), "rank")
+    assert clause(bench, bench.submit(policy={"rank": "Host.Cores / 2.0"}), "rank") == "it is 2 there"
+    told = clause(bench, bench.submit(policy={"rank": "1 / (Host.Cores - 4)"}), "rank")
     assert told == "it counts as 0, for 1 / (Host.Cores - 4) is an error: Host.Cores is 4"
 
 
 def test_explain_says_why_a_per_host_expression_sets_no_limit(bench: Bench) -> None:
     bench.pilot(4)
-    told = _says(bench, bench.submit(policy={"per-host": "10 * Host.ErrorRate"}), "room")
+    told = clause(bench, bench.submit(policy={"per-host": "10 * Host.ErrorRate"}), "room")
     assert told == "no limit there, for 10 * Host.ErrorRate is undefined: Host.ErrorRate is not known there"
 
 
@@ -184,7 +184,7 @@ def test_explain_says_why_a_deadline_or_replica_expression_asks_for_nothing(benc
 
 
 def test_explain_says_that_no_other_host_may_have_a_late_task(bench: Bench) -> None:
-    bag = _late(bench, replicate="tail-safe", policy={"requirements": 'Host.Name == "host"'})
+    bag = late_bag(bench, replicate="tail-safe", policy={"requirements": 'Host.Name == "host"'})
     assert bench.explain(bag).endswith("; no other host serves you now")
     bench.pilot(host="other")
     assert bench.explain(bag).endswith(

@@ -303,7 +303,7 @@ def test_returned_task_granted_again_is_not_overdue() -> None:
     assert sorted(given) == [0, 2]
 
 
-def _pass(bench: Bench, ms: int, *alive: int) -> None:
+def pass_time(bench: Bench, ms: int, *alive: int) -> None:
     for _ in range(0, ms, 10_000):
         bench.wait(10_000)
         for pilot in alive:
@@ -316,10 +316,10 @@ def test_lost_attempt_that_comes_back_counts_towards_the_cap(bench: Bench, most:
     bag = bench.submit(shape(1), policy={"attempt-deadline": "30", "replicas-per-task": str(most)})
     lost, busy, idle = (bench.pilot(host=name) for name in ("lost", "busy", "idle"))
     [(first, _)] = bench.take(lost)
-    _pass(bench, GONE_SILENT, busy, idle)
+    pass_time(bench, GONE_SILENT, busy, idle)
     [(second, _)] = bench.take(busy)
     bench.exchange(busy, started=[second])
-    _pass(bench, 40_000, busy, idle)
+    pass_time(bench, 40_000, busy, idle)
     assert bench.core.state.overdue
     bench.exchange(lost, held=[first], started=[first])
     bench.exchange(idle, want=1)

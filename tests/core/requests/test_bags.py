@@ -74,7 +74,7 @@ def test_append_to_an_unknown_or_finished_target_is_refused(bench: Bench) -> Non
     assert bench.append(bag, 1, target=1).value == 2
 
 
-def test_tasks_appended_to_a_graph_run_after_a_restart(bench: Bench) -> None:
+def test_plain_tasks_may_be_appended_to_a_bag_with_edges(bench: Bench) -> None:
     bag = bench.submit(shape(2), edges=edges((0, 1)), open=True)
     bench.append(bag, 2)
     assert run(bench, bench.pilot()) == [0, 1, 2, 3]
