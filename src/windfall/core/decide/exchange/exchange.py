@@ -82,16 +82,17 @@ def _adopt(turn: Turn, pilot: PilotState, event: e.Exchange) -> None:
         numbers += [*event.started, *(event.held or ())]
     pilots, mine = attempts.pilot, pilot.number
     others = [n for n in numbers if (n & ROW_MASK) < attempts.rows and pilots[n & ROW_MASK] != mine]
-    if others:
-        adopted = [n for n in dict.fromkeys(others)
-                   if attempts.row(n) >= 0 and _is_older_epoch(turn, pilots[n & ROW_MASK], pilot)]
-        if adopted:
-            turn.emit(f.Adopted(turn.now, mine, adopted))
+    adopted = [number for number in dict.fromkeys(others) if _belongs_to_older_epoch(turn, number, pilot)]
+    if adopted:
+        turn.emit(f.Adopted(turn.now, mine, adopted))
 
 
-def _is_older_epoch(turn: Turn, number: int, pilot: PilotState) -> bool:
-    """Is the pilot of that number an older epoch of this one?"""
-    older = turn.state.pilots[number]
+def _belongs_to_older_epoch(turn: Turn, attempt: int, pilot: PilotState) -> bool:
+    """Is the attempt in play, and was it granted to an older epoch of this pilot?"""
+    row = turn.state.attempts.row(attempt)
+    if row < 0:
+        return False
+    older = turn.state.pilots[turn.state.attempts.pilot[row]]
     lineage = (older.site, older.nonce, older.owner) == (pilot.site, pilot.nonce, pilot.owner)
     return lineage and older.epoch < pilot.epoch
 

@@ -128,9 +128,7 @@ def _judge_unsuccessful(turn: Turn, row: int, end: f.End, died: bool) -> None:
     elif died:
         end.deaths = min(end.deaths + 1, 255)
     if bag.fail_over and not end.to_fail_over_site:
-        end.to_fail_over_site = (
-            end.failures + end.deaths >= FAIL_OVER_AFTER or 0 < shape.retries <= end.failures
-        )
+        end.to_fail_over_site = _keeps_failing(end, shape.retries)
     if bag.tasks.live[end.task] > (turn.state.attempts.state[row] in (GRANTED, STARTED)):
         end.verdict = ACTIVE  # another attempt goes on
     elif end.failures > shape.retries or end.time_retries > MAX_TIME_RETRIES:
@@ -140,6 +138,10 @@ def _judge_unsuccessful(turn: Turn, row: int, end: f.End, died: bool) -> None:
     else:  # copies of what it reads may have been lost meanwhile: then their makers run first
         blocked = bag.graph is not None and bag.graph.blocked(end.task, end.task + 1).size
         end.verdict = WAITING if blocked else READY
+
+
+def _keeps_failing(end: f.End, retries: int) -> bool:
+    return end.failures + end.deaths >= FAIL_OVER_AFTER or 0 < retries <= end.failures
 
 
 def _count_failure(turn: Turn, row: int, end: f.End, shape: f.TargetShape) -> None:

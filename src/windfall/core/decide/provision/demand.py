@@ -40,7 +40,7 @@ class Wanted(NamedTuple):
 
 
 class View:
-    """Everything that a policy may look at: the classes with something to do, by order of selection, and the sites."""
+    """The part of the state that a policy sees: classes with something to do, by order of selection, and the sites."""
 
     def __init__(self, state: State, now: int, margin: int) -> None:
         self.state, self.now, self.margin = state, now, margin

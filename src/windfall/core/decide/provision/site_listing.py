@@ -52,31 +52,35 @@ def _is_sure(turn: Turn, site: SiteState, began: int) -> bool:
 def _adopt(turn: Turn, site: SiteState, listed: list[e.ListedJob], began: int) -> None:
     """Journal what the listing tells of known jobs, one fact for each kind of news; mark the others to be stopped."""
     accepted: dict[int, str] = {}
-    running: dict[int, IntentState] = {}
-    staying: dict[int, IntentState] = {}
-    requeued: dict[int, IntentState] = {}
+    news: dict[str, dict[int, IntentState]] = {"": {}, "running": {}, "staying": {}, "requeued": {}}
     for job in listed:
         intent = intent_named(turn, site, job.nonce)
         if intent is not None:
             intent.missing_since = 0
         if intent is None or (intent.batch_id or accepted.setdefault(intent.number, job.id)) != job.id:
             mark_unwanted(turn, site, job.nonce, job.id)
-        elif job.running and intent.state in (INTENDED, QUEUED):
-            running[intent.number] = intent
-        elif not job.running and intent.state in (RUNNING, LEAVING) and _unheard_since(turn, intent, began):
-            requeued[intent.number] = intent
-        elif intent.state == LEAVING and intent.changed + turn.config.landing <= began:
-            staying[intent.number] = intent
+        else:
+            news[_news_of(turn, intent, job.running, began)][intent.number] = intent
     if accepted:
         turn.emit(f.IntentsAccepted(turn.now, site.name, list(accepted), list(accepted.values())))
-    if running:
+    if running := news["running"]:
         turn.emit(f.IntentsRunning(turn.now, site.name, list(running)))
     for intent in running.values():
         watch_wall(turn, intent)
-    if staying:
+    if staying := news["staying"]:
         turn.emit(f.IntentsStopping(turn.now, site.name, list(staying), "its pilot has left"))
-    for intent in requeued.values():
+    for intent in news["requeued"].values():
         _stop_requeued(turn, site, intent)
+
+
+def _news_of(turn: Turn, intent: IntentState, running: bool, began: int) -> str:
+    """Return whether a listed job has begun to run, is back in the queue, or stays though its pilot has left."""
+    if running and intent.state in (INTENDED, QUEUED):
+        return "running"
+    if not running and intent.state in (RUNNING, LEAVING) and _unheard_since(turn, intent, began):
+        return "requeued"
+    stays = intent.state == LEAVING and intent.changed + turn.config.landing <= began
+    return "staying" if stays else ""
 
 
 def _stop_requeued(turn: Turn, site: SiteState, intent: IntentState) -> None:
@@ -89,9 +93,14 @@ def _stop_requeued(turn: Turn, site: SiteState, intent: IntentState) -> None:
 
 
 def mark_unwanted(turn: Turn, site: SiteState, nonce: str, batch_id: str) -> None:
-    """Mark a job to be stopped, if its nonce was made by this server: a job with another mark is somebody else's."""
-    if nonce.rpartition("-")[0] == turn.config.mark:
+    """Mark a job to be stopped, if it is this server's: any other job is somebody else's."""
+    if is_ours(turn, nonce):
         site.session.unknown_jobs.setdefault((nonce, batch_id), False)
+
+
+def is_ours(turn: Turn, nonce: str) -> bool:
+    """Does the nonce bear the mark of this server?"""
+    return nonce.rpartition("-")[0] == turn.config.mark
 
 
 def _unheard_since(turn: Turn, intent: IntentState, began: int) -> bool:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from windfall.core.decide.provision.intents import back_off, end_intents, intent_named, watch_wall
 from windfall.core.decide.provision.salvage import end_with_pilots, take_salvaged
-from windfall.core.decide.provision.site_listing import mark_unwanted, take_listing
+from windfall.core.decide.provision.site_listing import is_ours, mark_unwanted, take_listing
 from windfall.core.decide.provision.site_orders import answer_or_wait, superseded
 from windfall.core.messages import events as e, facts as f
 from windfall.core.messages.lifecycle import INTENDED, LEAVING, LIVE, QUEUED, RUNNING, STOPPING
@@ -39,6 +39,12 @@ def site_report(turn: Turn, event: e.SiteReport) -> None:
     elif event.provisioner != site.provisioner:
         turn.effects.append(superseded(turn, site, event.key))
         return
+    _take_news(turn, site, event)
+    answer_or_wait(turn, site, event)
+
+
+def _take_news(turn: Turn, site: SiteState, event: e.SiteReport) -> None:
+    """Take the outcome of orders, the listing, and what the information system says."""
     t = site.session
     t.heard = turn.now
     t.can_salvage = event.can_salvage or (t.can_salvage and not event.hello)
@@ -48,8 +54,7 @@ def site_report(turn: Turn, event: e.SiteReport) -> None:
     if event.info is not None:
         _take_info(turn, site, event.info, event.seen)
         if event.info.others >= 0 and event.listed:
-            t.other_jobs += sum(job.nonce.rpartition("-")[0] != turn.config.mark for job in event.listed)
-    answer_or_wait(turn, site, event)
+            t.other_jobs += sum(not is_ours(turn, job.nonce) for job in event.listed)  # pilots of other servers
 
 
 def _hello(turn: Turn, site: SiteState, provisioner: str) -> None:

@@ -1,4 +1,4 @@
-"""What requests of users have in common: refusals, the bag they name, idempotency keys, bounds on tasks.
+"""The common part of users' requests: refusals, the bag they name, idempotency keys, bounds on tasks.
 
 A handler raises an error of `errors.py` to refuse its event, before it emits a fact.
 """
