@@ -84,7 +84,8 @@ def smaller(calibration: Any, part: float) -> Any:
 
 
 def of_r(calibration: replicas.ReplicasCalibration, seeds: range) -> str:
-    rows = [[replicas.papers(seed, policy, calibration) for policy in replicas.POLICIES] for seed in seeds]
+    rows = [[replicas.run_on_papers_server(seed, policy, calibration) for policy in replicas.POLICIES]
+            for seed in seeds]
     means = [sum(run[at].turnaround for run in rows) / len(rows) for at in range(len(replicas.POLICIES))]
     return " | ".join([*(f"{mean:.1f}" for mean in means), f"{sum(map(replicas.in_order, rows))} of {len(rows)}"])
 

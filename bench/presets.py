@@ -29,8 +29,8 @@ def wasted(record: Record, tasks: int) -> float:
 
 
 def of_pool(seed: int, preset: str) -> tuple[float, float]:
-    record = condor.through(seed, replicate=preset)
-    return condor.ends(record)[-1] / condor.MINUTE, wasted(record, condor.TASKS)
+    record = condor.run_through_windfall(seed, replicate=preset)
+    return condor.accepted_ends(record)[-1] / condor.MINUTE, wasted(record, condor.TASKS)
 
 
 def of_grids(part: float, scheduling: str) -> Play:
@@ -38,7 +38,8 @@ def of_grids(part: float, scheduling: str) -> Play:
     calibration = replace(whole, tasks=round(whole.tasks * part), hosts=round(whole.hosts * part))
 
     def play(seed: int, preset: str) -> tuple[float, float]:
-        row = replicas.ours(seed, replicas.PaperPolicy("disabled", scheduling, (0, 0, 0)), calibration, preset)
+        policy = replicas.PaperPolicy("disabled", scheduling, (0, 0, 0))
+        row = replicas.run_on_our_server(seed, policy, calibration, preset)
         return row.turnaround * 60, row.waste
 
     return play

@@ -125,12 +125,12 @@ def play_large(replicate: str) -> Iterable[bytes]:
 FEW_HOSTS = replicas.ReplicasCalibration(tasks=1_500, hosts=150, buffer=750)
 # The papers' studies, each as small as still shows what it is about.
 STUDIES: dict[str, Callable[[], object]] = {
-    "pool": lambda: condor.through(1, tasks=600, replicate="tail-safe"),
+    "pool": lambda: condor.run_through_windfall(1, tasks=600, replicate="tail-safe"),
     "tail-policies": lambda: naive.play(1, True, naive.NaiveCalibration(tasks=400, grid=25, volunteers=45)),
     "five-bags": lambda: bags.play(1, bags.FiveBagsCalibration(tasks=150, grid=40, cluster=15)),
-    "replica-queue": lambda: replicas.papers(1, replicas.POLICIES[1], FEW_HOSTS),
-    "restrictive-replicas": lambda: replicas.ours(1, replicas.POLICIES[1], FEW_HOSTS),
-    "permissive-replicas": lambda: replicas.ours(1, replicas.POLICIES[0], FEW_HOSTS),
+    "replica-queue": lambda: replicas.run_on_papers_server(1, replicas.POLICIES[1], FEW_HOSTS),
+    "restrictive-replicas": lambda: replicas.run_on_our_server(1, replicas.POLICIES[1], FEW_HOSTS),
+    "permissive-replicas": lambda: replicas.run_on_our_server(1, replicas.POLICIES[0], FEW_HOSTS),
     "volunteers": lambda: several.play(1, several.FourBagsCalibration(
         tasks=400, grid=60, volunteers=60, buffer=400, few=110, left=30)),
     "three-servers": lambda: swarm_table.one_round(1),
@@ -139,8 +139,8 @@ STUDIES: dict[str, Callable[[], object]] = {
     "bundles": lambda: trellis5.makespan("blast", 16, 16, 1),
     "pipelines": lambda: trellis5.pipelines(16, 1),
     "ranks": lambda: scale.play(1, 8, 300, 60),
-    "one-bag": lambda: scale.many(3_000, 100),
-    **{f"openings-{policy}": partial(swarm.figure, policy) for policy in ("msr", "broker", "swarm")},
+    "one-bag": lambda: scale.run_large_bag(3_000, 100),
+    **{f"openings-{policy}": partial(swarm.run_figure, policy) for policy in ("msr", "broker", "swarm")},
 }
 
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from windfall.sim.experiments.base import Options
-from windfall.sim.experiments.swarm import figure, run_f1, run_f2
+from windfall.sim.experiments.swarm import run_f1, run_f2, run_figure
 from windfall.sim.experiments.swarm_table import SYSTEMS, one_round, run_t2
 
 
 def test_figure_1_msr_starts_ten_pilots_in_vain_before_last_task() -> None:
-    starts = figure("msr")
+    starts = run_figure("msr")
     assert max(starts.tasks) == 6_000 and sum(at < 6_000 for at in starts.redundant) == 10
     assert all(cell.holds for cell in run_f1(Options()).cells)
 
 
 def test_figure_2_swarm_starts_no_pilot_in_vain_before_last_task() -> None:
-    starts = figure("swarm")
+    starts = run_figure("swarm")
     assert sorted(starts.tasks) == [100, 1_000, 1_000, 1_000, 1_100]
     assert not [at for at in starts.redundant if at < 1_100]
     assert all(cell.holds for cell in run_f2(Options()).cells)
@@ -22,7 +22,7 @@ def test_figure_2_swarm_starts_no_pilot_in_vain_before_last_task() -> None:
 
 def test_fast_cancellation_makes_replication_faster() -> None:
     """The figure's ten redundant starts are the price of slow cancellations."""
-    assert max(figure("msr", cancelling=0).tasks) < max(figure("msr").tasks)
+    assert max(run_figure("msr", cancelling=0).tasks) < max(run_figure("msr").tasks)
 
 
 def test_round_of_table_2_is_reproducible_and_runs_all_tasks() -> None:

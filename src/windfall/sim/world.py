@@ -99,8 +99,8 @@ class WorldRules(NamedTuple):
 
     service: int = 0  # ms for which each charged request holds the server, which is one queue
     charges: Callable[[e.Event], bool] | None = None  # does the server charge for a request?  None: for all
-    settle: int = 1_000  # ms after which a pilot that died is started again
-    tells: bool = True  # does a site report that a pilot is gone?
+    restart_wait: int = 1_000  # ms after which a pilot that died is started again
+    reports_gone: bool = True  # does a site report that a pilot is gone?
     obeys: bool = True  # do pilots obey cancellations and recalls?
 
 
@@ -134,7 +134,7 @@ class World:
         self._away: set[str] = set()  # places whose host is away
         self._shapes: dict[tuple[int, int, int, int], dict[str, Any]] = {}
         self._witness = Witness()
-        self._born: dict[str, int] = {}  # site → hosts there so far
+        self._hosts_at: dict[str, int] = {}  # site → hosts there so far
         self._coming = 0  # bags that will be submitted later
         self._busy: BagState | None = None  # a bag that had not ended when `done` was last asked
 
@@ -228,30 +228,30 @@ class World:
 
     def add_host(self, place: PilotPlace) -> None:
         """Add a host, named by its site and a number, and start a pilot there when the host is present."""
-        number = self._born[place.site] = self._born.get(place.site, 0) + 1
+        number = self._hosts_at[place.site] = self._hosts_at.get(place.site, 0) + 1
         name = f"{place.site}-{number}"
         self._places[name] = place
-        coming = place.host.availability
-        if coming is None or place.host.suspends:
+        presence = place.host.availability
+        if presence is None or place.host.suspends:
             self._start(name)
-        elif self.engine.random.random() < coming.share:
-            self._come(name)
+        elif self.engine.random.random() < presence.share:
+            self._host_comes(name)
         else:
-            self.engine.after(round(coming.down.draw(self.engine.random)), self._come, name)
+            self.engine.after(round(presence.down.draw(self.engine.random)), self._host_comes, name)
 
     def _start(self, name: str) -> None:
         place = self._places[name]
         spec = PilotSpec(name, place.site, place.cores, place.memory, latency=place.latency,
                          cut=place.host.network.cut if place.host.network else None)
-        self._pilots[name] = Pilot(self._surroundings, spec, self._ended)
+        self._pilots[name] = Pilot(self._surroundings, spec, self._pilot_ended)
 
-    def _ended(self, pilot: Pilot) -> None:
+    def _pilot_ended(self, pilot: Pilot) -> None:
         """Start a pilot that left for lack of work again, where its place says so."""
         returns = self._places[pilot.name].returns
         if returns is not None and pilot.agenda.departed:
-            self.engine.after(round(returns.draw(self.engine.random)), self._return, pilot)
+            self.engine.after(round(returns.draw(self.engine.random)), self._restart, pilot)
 
-    def _return(self, pilot: Pilot) -> None:
+    def _restart(self, pilot: Pilot) -> None:
         if self._pilots[pilot.name] is pilot and pilot.name not in self._away:
             self._start(pilot.name)
 
@@ -260,33 +260,33 @@ class World:
         self._places[name] = place
         self.engine.at(came, self._start, name)
         if left is not None:
-            self.engine.at(left, self._leave, name)
+            self.engine.at(left, self._drain, name)
 
-    def _leave(self, name: str) -> None:
+    def _drain(self, name: str) -> None:
         self._away.add(name)
         if self._pilots[name].alive:
             self.server.put(e.Drain(0, self._pilots[name].number))
 
     # --- hosts that come and go -------------------------------------------------------------------------------------
 
-    def _come(self, name: str) -> None:
-        coming = self._places[name].host.availability
-        assert coming is not None
+    def _host_comes(self, name: str) -> None:
+        presence = self._places[name].host.availability
+        assert presence is not None
         self._away.discard(name)
         self._start(name)
-        self.engine.after(max(1, round(coming.up.draw(self.engine.random))), self._go, name)
+        self.engine.after(max(1, round(presence.up.draw(self.engine.random))), self._host_leaves, name)
 
-    def _go(self, name: str) -> None:
-        coming = self._places[name].host.availability
-        assert coming is not None
+    def _host_leaves(self, name: str) -> None:
+        presence = self._places[name].host.availability
+        assert presence is not None
         self._away.add(name)
         self._take_away(self._pilots[name])
-        self.engine.after(max(1, round(coming.down.draw(self.engine.random))), self._come, name)
+        self.engine.after(max(1, round(presence.down.draw(self.engine.random))), self._host_comes, name)
 
     def _take_away(self, pilot: Pilot) -> None:
         if pilot.alive:
             pilot.die()
-            if pilot.number and self.rules.tells:
+            if pilot.number and self.rules.reports_gone:
                 self.server.put(e.Gone(0, pilot.number))
 
     # --- running ----------------------------------------------------------------------------------------------------
@@ -313,13 +313,13 @@ class World:
             return wall, {"a": task.attempt, "o": "failed", "why": "exit", "exit": 1, "wall": wall}
         if host.loses and draw.random() < host.loses:
             self.tally.lost += 1
-            self.engine.after(draw.randrange(wall), self._lose, pilot)
+            self.engine.after(draw.randrange(wall), self._kill_pilot, pilot)
         elif over:
             return wall, {"a": task.attempt, "o": "failed", "why": "time", "wall": wall}
         elif (work.fails and draw.random() < work.fails) or index in work.failing:
             return wall, {"a": task.attempt, "o": "failed", "why": "exit", "exit": 1, "wall": wall}
         elif work.data is not None and work.data.leaves:
-            self.engine.after(wall, self._keep, pilot, task.attempt, task.command)
+            self.engine.after(wall, self._store_output, pilot, task.attempt, task.command)
         self.tally.busy += wall
         return wall, {"a": task.attempt, "wall": wall}
 
@@ -342,7 +342,7 @@ class World:
 
         next_one()
 
-    def _keep(self, pilot: Pilot, attempt: int, file_set: tuple[int, int]) -> None:
+    def _store_output(self, pilot: Pilot, attempt: int, file_set: tuple[int, int]) -> None:
         """Store the output of an attempt that has succeeded on the disk of its pilot; a killed attempt leaves none."""
         bag, task = file_set
         data = self._works[bag].data
@@ -358,11 +358,11 @@ class World:
         self.storage.lose(f"host {site} {host}" if host else f"site {site}")
         self.server.put(e.LosePlace(0, site, host))
 
-    def _lose(self, pilot: Pilot) -> None:
+    def _kill_pilot(self, pilot: Pilot) -> None:
         """Kill a pilot with its attempts; its host starts a new one after `settle` ms."""
         if pilot.alive:
             self._take_away(pilot)
-            self.engine.after(self.rules.settle, self._return, pilot)
+            self.engine.after(self.rules.restart_wait, self._restart, pilot)
             deadline = self._places[pilot.name].deadline
             if deadline and pilot.began:
                 self.engine.at(max(pilot.began.values()) + deadline, self.server.put, e.Gone(0, pilot.number))

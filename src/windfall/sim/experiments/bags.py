@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from windfall.core.config import Config
 from windfall.sim.experiments.base import Cell, Experiment, Figure, Options, Series, StudyResult, seeds_cell
-from windfall.sim.experiments.grids import HOUR, MINUTE, SOURCE, HostKind, remember, settle_in
+from windfall.sim.experiments.grids import HOUR, MINUTE, SOURCE, HostKind, add_hosts, record_earlier_losses
 from windfall.sim.record import Record
 from windfall.sim.world import Work, World, WorldRules
 
@@ -42,7 +42,7 @@ HELD = ("10", f"{GOOD} ? 10 : 1", "1", "1", "1")
 REQUIREMENTS = ("true", "true", "true", GOOD, '!Bag.Tail || Host.Site == "cluster"')
 
 
-def replicate(held: str) -> str:
+def replicate_expression(held: str) -> str:
     """Return the expression that adds a replica when the last one was sent `held` times 1,000 s ago."""
     texts = []
     for n in (1, 2, 3):
@@ -51,13 +51,13 @@ def replicate(held: str) -> str:
     return " || ".join(texts)
 
 
-def policy(place: int) -> dict[str, str]:
+def policy_of(place: int) -> dict[str, str]:
     """Return the policy of a bag.
 
     The paper's `Concurrency` counts all jobs of a host; our `per-host` counts the bag's own, `requirements` the others.
     """
     held = HELD[place]
-    return {"rank": str(BAGS - place), "per-host": held, "replicate": replicate(held),
+    return {"rank": str(BAGS - place), "per-host": held, "replicate": replicate_expression(held),
             "requirements": f"Host.Running < ({held}) && ({REQUIREMENTS[place]})"}
 
 
@@ -73,18 +73,19 @@ def play(seed: int, calibration: FiveBagsCalibration = CALIBRATION) -> list[BagT
     low, high = (round(each * MINUTE) for each in calibration.minutes)
     config = Config(lease=lease, park=lease * 5 // 6, deaths=1_000, idle=1 << 40, silence=24 * HOUR,
                     prefetch=10 * high)
-    world = World(seed, config, WorldRules(settle=round(calibration.away * MINUTE), tells=False, obeys=False))
+    rules = WorldRules(restart_wait=round(calibration.away * MINUTE), reports_gone=False, obeys=False)
+    world = World(seed, config, rules)
     record = Record()
     record.attach(world.server)
     draw = random.Random(f"hosts {seed}")
     grid = HostKind("grid", calibration.grid, calibration.bad, calibration.loses, calibration.spread)
-    hosts = settle_in(world, [grid, HostKind("cluster", calibration.cluster)], draw)
+    hosts = add_hosts(world, [grid, HostKind("cluster", calibration.cluster)], draw)
     world.engine.run(1)
-    remember(world, hosts, draw)
+    record_earlier_losses(world, hosts, draw)
     limit = round(calibration.deadline * MINUTE) - 15 * MINUTE
     for place in range(BAGS):
         world.submit(Work(calibration.tasks, lambda _task, lot: lot.randint(low, high), retries=100, limit=limit,
-                          expect=(low + high) // 2, policy=policy(place), name=f"B{place + 1}"))
+                          expect=(low + high) // 2, policy=policy_of(place), name=f"B{place + 1}"))
     begun = world.engine.now
     world.run()
     return [_row(record, bag, begun) for bag in range(1, BAGS + 1)]
@@ -97,10 +98,11 @@ def _row(record: Record, bag: int, begun: int) -> BagTimes:
         if attempt.bag == bag:
             sent[attempt.task] = min(sent.get(attempt.task, attempt.granted), attempt.granted)
             done += [attempt.end] if attempt.counts else []
-    return BagTimes((record.bags[bag].ended - begun) / MINUTE, (record.bags[bag].ended - tail(sent, done)) / MINUTE)
+    ended = record.bags[bag].ended
+    return BagTimes((ended - begun) / MINUTE, (ended - tail_start(sent, done)) / MINUTE)
 
 
-def tail(sent: dict[int, int], done: list[int]) -> int:
+def tail_start(sent: dict[int, int], done: list[int]) -> int:
     """Return when, for the first time, fewer tasks wait to be sent than run."""
     waiting, running = len(sent), 0
     for at, change in sorted([(at, 1) for at in sent.values()] + [(at, -1) for at in done]):

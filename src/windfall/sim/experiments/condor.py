@@ -107,7 +107,7 @@ class Pool:
         self._pace()
 
 
-def pool(engine: Engine, calibration: CondorCalibration) -> SimulatedSite:
+def draw_pool(engine: Engine, calibration: CondorCalibration) -> SimulatedSite:
     """Return the pool, with a number of slots drawn for the day."""
     slots = round(calibration.slots * math.exp(engine.random.gauss(-calibration.days**2 / 2, calibration.days)))
     queue = Pool(engine, calibration, slots)
@@ -116,13 +116,13 @@ def pool(engine: Engine, calibration: CondorCalibration) -> SimulatedSite:
     return queue.site
 
 
-def durations(seed: int, calibration: CondorCalibration, tasks: int) -> list[int]:
+def draw_durations(seed: int, calibration: CondorCalibration, tasks: int) -> list[int]:
     """Draw the run times of the jobs; both ways of running them get the same."""
     draw = random.Random(f"jobs {seed}")
     return [round(draw.uniform(*calibration.task) * 1000) for _ in range(tasks)]
 
 
-class Direct:
+class DirectJob:
     """A job of the pool that runs one task; a preempted job begins again from the start."""
 
     def __init__(self, site: SimulatedSite, job: BatchJob, wall: int, ended: dict[str, int]) -> None:
@@ -139,15 +139,15 @@ class Direct:
             self._site.leave(self._job)
 
 
-def plain(seed: int, calibration: CondorCalibration = CALIBRATION, tasks: int = TASKS) -> list[int]:
+def run_directly(seed: int, calibration: CondorCalibration = CALIBRATION, tasks: int = TASKS) -> list[int]:
     """Return the sorted ends of the jobs when each is submitted to the pool directly."""
     engine = Engine(seed)
-    site = pool(engine, calibration)
-    walls = durations(seed, calibration, tasks)
+    site = draw_pool(engine, calibration)
+    walls = draw_durations(seed, calibration, tasks)
     ended: dict[str, int] = {}
 
-    def begin(job: BatchJob) -> Direct:
-        return Direct(site, job, walls[int(job.nonce)], ended)
+    def begin(job: BatchJob) -> DirectJob:
+        return DirectJob(site, job, walls[int(job.nonce)], ended)
 
     for number in range(tasks):
         site.submit("user", str(number), Shape(1, 1 << 30), begin)
@@ -155,33 +155,33 @@ def plain(seed: int, calibration: CondorCalibration = CALIBRATION, tasks: int = 
     return sorted(ended.values())
 
 
-def through(seed: int, calibration: CondorCalibration = CALIBRATION, tasks: int = TASKS,
-            replicate: str = "none") -> Record:
+def run_through_windfall(seed: int, calibration: CondorCalibration = CALIBRATION, tasks: int = TASKS,
+                         replicate: str = "none") -> Record:
     """Run the jobs through Windfall, with its pilots in the same pool."""
     engine = Engine(seed)
-    site = pool(engine, calibration)
+    site = draw_pool(engine, calibration)
     world = World(config=Config(deaths=200), engine=engine)
     record = Record()
     record.attach(world.server)
     latency = round(calibration.latency * 1000)
     world.cluster(site, Limits([Shape(1, 1 << 30)], pilots=MOST_PILOTS), latency=latency)
-    walls = durations(seed, calibration, tasks)
+    walls = draw_durations(seed, calibration, tasks)
     world.submit(Work(tasks, lambda task, _draw: walls[task], retries=20, limit=DEADLINE, expect=165_000,
                       replicate=replicate))
     world.run()
     return record
 
 
-def ends(record: Record) -> list[int]:
+def accepted_ends(record: Record) -> list[int]:
     return sorted(attempt.end for attempt in record.attempts() if attempt.counts)
 
 
 def run_c(options: Options) -> StudyResult:
     plains, ours, more = [], [], []
     for seed in options.seed_range(SEEDS):
-        plains.append(plain(seed))
-        record = through(seed)
-        ours.append(ends(record))
+        plains.append(run_directly(seed))
+        record = run_through_windfall(seed)
+        ours.append(accepted_ends(record))
         more.append(len(record) / TASKS - 1)
         took = [times[-1] / MINUTE for times in (plains[-1], ours[-1])]
         options.tell(f"seed {seed}: {took[0]:.0f} min given to the pool, {took[1]:.0f} min through Windfall")

@@ -100,14 +100,14 @@ def _read(path: str) -> Callable[[Core, int, BagState, int, list[int]], Value] |
             return lambda core, now, bag, job, rows: (
                 _published(core, rows[place])[rest] if place < len(rows) else None)
     read = reader(path)
-    return lambda core, now, bag, job, rows: read(_case(core, now, bag, job, rows))
+    return lambda core, now, bag, job, rows: read(_subject_of(core, now, bag, job, rows))
 
 
 def _published(core: Core, row: int) -> Mapping[str, Value]:
     return core.turn.grants.orders.published(core.state, core.now, core.state.pilots[core.state.attempts.pilot[row]])
 
 
-def _case(core: Core, now: int, bag: BagState, job: int, rows: list[int]) -> RunningTask:
+def _subject_of(core: Core, now: int, bag: BagState, job: int, rows: list[int]) -> RunningTask:
     cls = bag.classes[bag.target_of(job), bag.tasks.variant[job]]
     subject = attributes.Subject(core.state, now, bag, next(iter(core.state.sites.values())), cls)
     return RunningTask(subject, rows, partial(core.turn.grants.orders.published, core.state, core.now))
@@ -181,12 +181,12 @@ class Feeder:
         bags = self.world.server.core.state.bags
         waits = bags[self.bag].counts[READY]
         queued = waits + (bags[self.shadow].counts[READY] if self.shadow else 0)
-        few = self._few(waits if self.rules.lasts else queued)
+        few = self._is_tail_due(waits if self.rules.lasts else queued)
         if few and not self.left:
             self.left = self.work.tasks - len(self.ends)
         drawn = self._draw_jobs(bags[self.bag], self.rules.buffer - queued)
         if not self.rules.lasts:
-            few = self._few(queued + len(drawn))
+            few = self._is_tail_due(queued + len(drawn))
         self._set_tail(few or (self.tail and self.rules.lasts))
         if drawn:
             self._enqueue(drawn)
@@ -195,9 +195,9 @@ class Feeder:
         """Draw jobs for replicas, at most `room`; none before the first tail."""
         if not self.rules.replicate or not self.left or room <= 0:
             return []
-        return self._drawn(list(self._candidates(bag)), room)
+        return self._draw_by_replicas(list(self._candidates(bag)), room)
 
-    def _few(self, queued: int) -> bool:
+    def _is_tail_due(self, queued: int) -> bool:
         """Are so few jobs left, in the queue or without a result, that the bag is in its tail?"""
         if self.rules.left:
             return self.work.tasks - len(self.ends) < self.rules.left
@@ -232,7 +232,7 @@ class Feeder:
             found.setdefault(self._job(ref >> 32, ref & 0xFFFFFFFF), []).append(row)
         return found
 
-    def _drawn(self, jobs: list[int], most: int) -> list[int]:
+    def _draw_by_replicas(self, jobs: list[int], most: int) -> list[int]:
         """Draw jobs without replacement; a job with fewer replicas is likelier."""
         keys = [(self.draw.random() ** self._count(job), job) for job in jobs]
         return [job for _, job in sorted(keys, reverse=True)[:most]]

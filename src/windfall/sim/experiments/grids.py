@@ -40,7 +40,7 @@ class HostKind:
 
 
 @dataclass(slots=True)
-class Fickle(Host):
+class Volunteer(Host):
     """A volunteer's host that gives another share of its time to each task."""
 
     gives: Law = ONE
@@ -50,7 +50,7 @@ class Fickle(Host):
         return Host.takes(self, work / share, draw, limit)
 
 
-def settle_in(world: World, kinds: Sequence[HostKind], draw: random.Random) -> dict[str, Host]:
+def add_hosts(world: World, kinds: Sequence[HostKind], draw: random.Random) -> dict[str, Host]:
     """Add the sites and hosts of each kind to a world; return the hosts by name."""
     found: dict[str, Host] = {}
     for kind in kinds:
@@ -66,11 +66,11 @@ def settle_in(world: World, kinds: Sequence[HostKind], draw: random.Random) -> d
 def _host(kind: HostKind, loses: float, draw: random.Random) -> Host:
     speed = math.exp(draw.gauss(0, kind.spread))
     if kind.gives is not None:
-        return Fickle(speed, loses, gives=kind.gives)
+        return Volunteer(speed, loses, gives=kind.gives)
     return Host(speed * max(LEAST_SHARE, draw.random() ** kind.calls) if kind.calls else speed, loses)
 
 
-def remember(world: World, hosts: dict[str, Host], draw: random.Random, low: float = 1.0) -> None:
+def record_earlier_losses(world: World, hosts: dict[str, Host], draw: random.Random, low: float = 1.0) -> None:
     """Give the core a record of each enrolled host's earlier attempts.
 
     A host that loses little has lost `low` times its present share before.
@@ -83,6 +83,6 @@ def remember(world: World, hosts: dict[str, Host], draw: random.Random, low: flo
         state.hosts.success[row] = SECOND
 
 
-def some(minutes: float) -> Law:
+def exponential(minutes: float) -> Law:
     """Return an exponential law, in ms, with that mean."""
     return Law("", "exponential", (minutes * MINUTE,))

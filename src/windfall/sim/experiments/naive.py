@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from windfall.core.config import Config
 from windfall.sim.experiments.base import Cell, Experiment, Figure, Options, Series, StudyResult
-from windfall.sim.experiments.grids import HOUR, MINUTE, SOURCE, HostKind, remember, settle_in
+from windfall.sim.experiments.grids import HOUR, MINUTE, SOURCE, HostKind, add_hosts, record_earlier_losses
 from windfall.sim.record import Record
 from windfall.sim.world import Work, World, WorldRules
 
@@ -50,16 +50,16 @@ def play(seed: int, policies: bool, calibration: NaiveCalibration = CALIBRATION)
     lease = 6 * HOUR
     deadline = round(calibration.deadline * HOUR)
     config = Config(lease=lease, park=lease * 5 // 6, deaths=1_000, idle=1 << 40, silence=deadline, prefetch=0)
-    world = World(seed, config, WorldRules(settle=round(calibration.away * MINUTE), tells=False))
+    world = World(seed, config, WorldRules(restart_wait=round(calibration.away * MINUTE), reports_gone=False))
     record = Record()
     record.attach(world.server)
     draw = random.Random(f"hosts {seed}")
-    hosts = settle_in(world, [
+    hosts = add_hosts(world, [
         HostKind("grid", calibration.grid, calibration.grid_bad, calibration.grid_loses, 0.2),
         HostKind("volunteers", calibration.volunteers, bad=1.0, loses=(0.0, calibration.volunteers_lose), spread=0.3,
                  volunteer=True, calls=calibration.calls)], draw)
     world.engine.run(1)
-    remember(world, hosts, draw)
+    record_earlier_losses(world, hosts, draw)
     low, high = (round(each * MINUTE) for each in calibration.minutes)
     work = Work(calibration.tasks, lambda _task, lot: lot.randint(low, high), retries=100, limit=deadline - lease,
                 expect=(low + high) // 2)
@@ -91,11 +91,11 @@ def run_n(options: Options) -> StudyResult:
         Cell("the longest of these", None, max(hours[1]), "h", high=16),
         Cell("attempts that ended, beyond one a task", None, 100 * (more / CALIBRATION.tasks - 1), "%"),
     ]
-    series = [left("naive", naive[0]), left("policies", ours[0])]
+    series = [tasks_left("naive", naive[0]), tasks_left("policies", ours[0])]
     return StudyResult(cells, [Figure("Tasks that are left", "h", "tasks", series)])
 
 
-def left(name: str, record: Record) -> Series:
+def tasks_left(name: str, record: Record) -> Series:
     times = sorted(attempt.end for attempt in record.attempts() if attempt.counts)
     return Series(name, [at / HOUR for at in times], [float(len(times) - n - 1) for n in range(len(times))])
 

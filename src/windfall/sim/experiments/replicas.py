@@ -15,7 +15,16 @@ from windfall.core.config import Config
 from windfall.core.messages.lifecycle import O_CANCELLED, O_SUCCEEDED
 from windfall.sim.experiments.base import Cell, Experiment, Figure, Options, Series, StudyResult
 from windfall.sim.experiments.feeder import Feeder, FeederRules
-from windfall.sim.experiments.grids import HOUR, MINUTE, SECOND, SOURCE, HostKind, remember, settle_in, some
+from windfall.sim.experiments.grids import (
+    HOUR,
+    MINUTE,
+    SECOND,
+    SOURCE,
+    HostKind,
+    add_hosts,
+    exponential,
+    record_earlier_losses,
+)
 from windfall.sim.record import Record
 from windfall.sim.world import Work, World, WorldRules
 
@@ -87,13 +96,13 @@ def platform(seed: int, calibration: ReplicasCalibration) -> World:
     lease = HOUR  # the paper's server takes silence as a loss only at the deadline
     config = Config(lease=lease, park=lease * 5 // 6, deaths=1_000, idle=round(calibration.idle * SECOND),
                     silence=24 * HOUR, prefetch=0)
-    world = World(seed, config, WorldRules(settle=round(calibration.away * MINUTE), tells=False))
+    world = World(seed, config, WorldRules(restart_wait=round(calibration.away * MINUTE), reports_gone=False))
     draw = random.Random(f"hosts {seed}")
     grid = HostKind("grid", calibration.hosts, calibration.bad, calibration.loses, calibration.spread,
-                    returns=some(calibration.returns), deadline=round(calibration.deadline * MINUTE))
-    hosts = settle_in(world, [grid], draw)
+                    returns=exponential(calibration.returns), deadline=round(calibration.deadline * MINUTE))
+    hosts = add_hosts(world, [grid], draw)
     world.engine.run(1)
-    remember(world, hosts, draw, calibration.clean)
+    record_earlier_losses(world, hosts, draw, calibration.clean)
     return world
 
 
@@ -103,7 +112,9 @@ def work_of(seed: int, calibration: ReplicasCalibration) -> Work:
     return Work(calibration.tasks, lambda task, _draw: walls[task], retries=100, expect=750_000)
 
 
-def papers(seed: int, policy: PaperPolicy, calibration: ReplicasCalibration = CALIBRATION) -> PolicyNumbers:
+def run_on_papers_server(
+    seed: int, policy: PaperPolicy, calibration: ReplicasCalibration = CALIBRATION
+) -> PolicyNumbers:
     """Run a policy on the paper's server."""
     world, work = platform(seed, calibration), work_of(seed, calibration)
     rules = FeederRules(REPLICATION[policy.replication], buffer=calibration.buffer)
@@ -116,8 +127,9 @@ def papers(seed: int, policy: PaperPolicy, calibration: ReplicasCalibration = CA
     return PolicyNumbers(len(feeder.jobs) * share, feeder.discarded * share, (max(feeder.ends.values()) - begun) / HOUR)
 
 
-def ours(seed: int, policy: PaperPolicy, calibration: ReplicasCalibration = CALIBRATION,
-         preset: str = "") -> PolicyNumbers:
+def run_on_our_server(
+    seed: int, policy: PaperPolicy, calibration: ReplicasCalibration = CALIBRATION, preset: str = ""
+) -> PolicyNumbers:
     """Run a policy on our own server: replicas do not queue, and superfluous ones are cancelled."""
     world, work = platform(seed, calibration), work_of(seed, calibration)
     record = Record()
@@ -135,13 +147,13 @@ def ours(seed: int, policy: PaperPolicy, calibration: ReplicasCalibration = CALI
     return PolicyNumbers(bag.replicas_granted * share, wasted * share, (times.ended - times.submitted) / HOUR)
 
 
-def one_server(policy: PaperPolicy) -> bool:
+def servers_agree(policy: PaperPolicy) -> bool:
     """Do the paper's server and ours do the same under this policy?  They do, to the millisecond, if it has neither
     replicas nor a tail."""
     return policy.replication == "disabled" and policy.scheduling == "permissive"
 
 
-def in_order(rows: list[PolicyNumbers]) -> bool:
+def is_in_order(rows: list[PolicyNumbers]) -> bool:
     """Are the turnarounds in the paper's order?
 
     Restrictive/restrictive < permissive/permissive ≤ permissive/restrictive < disabled; less than a twentieth is a tie.
@@ -154,15 +166,15 @@ def run_r(options: Options) -> StudyResult:
     emulated: list[list[PolicyNumbers]] = []  # by seed, then by policy
     own: list[list[PolicyNumbers]] = []
     for seed in options.seed_range(SEEDS):
-        emulated.append([papers(seed, policy) for policy in POLICIES])
-        own.append([row if one_server(policy) else ours(seed, policy)
+        emulated.append([run_on_papers_server(seed, policy) for policy in POLICIES])
+        own.append([row if servers_agree(policy) else run_on_our_server(seed, policy)
                     for policy, row in zip(POLICIES, emulated[-1], strict=True)])
         options.tell(f"seed {seed}, the paper's server: {_turnarounds(emulated[-1])}")
         options.tell(f"seed {seed}, ours: {_turnarounds(own[-1])}")
     by_policy = list(zip(POLICIES, zip(*emulated, strict=True), zip(*own, strict=True), strict=True))
     cells = [cell for policy, papers_runs, _ in by_policy for cell in _cells(policy, papers_runs)]
     count = len(emulated)
-    cells.append(Cell(f"of {count} seeds, in the paper's order", None, sum(map(in_order, emulated)),
+    cells.append(Cell(f"of {count} seeds, in the paper's order", None, sum(map(is_in_order, emulated)),
                       low=13 / 15 * count, high=count))
     cells += [_beside(policy, papers_runs, own_runs) for policy, papers_runs, own_runs in by_policy]
     cells += [cell for policy, _, own_runs in by_policy for cell in _own_cells(policy, own_runs)]

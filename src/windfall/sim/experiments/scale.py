@@ -61,12 +61,12 @@ def play(seed: int, bags: int = BAGS, tasks: int = TASKS, hosts: int = HOSTS) ->
     return sorted(courses, key=lambda course: -course.rank)
 
 
-def astray(times: list[int]) -> int:
+def count_inversions(times: list[int]) -> int:
     """Count the neighbours that are not in order."""
     return sum(a > b for a, b in pairwise(times))
 
 
-def many(tasks: int, hosts: int) -> tuple[float, float, float]:
+def run_large_bag(tasks: int, hosts: int) -> tuple[float, float, float]:
     """Run one large bag; return its days, and the processor time of the simulation, in s and in ms per task."""
     world = World(1, Config(lease=HOUR, park=HOUR * 5 // 6, deaths=200, idle=1 << 40))
     world.site("grid")
@@ -88,7 +88,7 @@ def run_s(options: Options) -> StudyResult:
     rate = BAGS * TASKS / (max(course.ended for course in courses) / 1000)
     cells.append(Cell("jobs a second, in simulated time", None, rate, ""))
     if (options.seeds or 1) == 1:
-        days, taken, each = many(MANY, MANY_HOSTS)
+        days, taken, each = run_large_bag(MANY, MANY_HOSTS)
         cells += [Cell(f"{MANY:,} jobs in one bag", 15, days, "days"), Cell("processor time of that", None, taken, "s"),
                   Cell("decided a second, with the simulation around it", 93, 1000 / each, "jobs", 93)]
     x = [float(course.rank) for course in courses]
@@ -97,9 +97,10 @@ def run_s(options: Options) -> StudyResult:
 
 
 def _order_cells(courses: list[Course]) -> list[Cell]:
-    begins = astray([course.began for course in courses])
+    begins = count_inversions([course.began for course in courses])
     return [Cell("lower ranks started before higher ones", 0, begins, low=0, high=0)] + [
-        Cell(f"pairs of ranks out of order with {n:,} left", 0, astray([c.left[at] for c in courses]), low=0, high=0)
+        Cell(f"pairs of ranks out of order with {n:,} left", 0, count_inversions([c.left[at] for c in courses]),
+             low=0, high=0)
         for at, n in enumerate(LEFT)]
 
 

@@ -16,7 +16,16 @@ from typing import NamedTuple
 from windfall.core.config import Config
 from windfall.sim.experiments.base import Cell, Experiment, Figure, Options, Series, StudyResult, seeds_cell
 from windfall.sim.experiments.feeder import Feeder, FeederRules
-from windfall.sim.experiments.grids import HOUR, MINUTE, SECOND, SOURCE, HostKind, remember, settle_in, some
+from windfall.sim.experiments.grids import (
+    HOUR,
+    MINUTE,
+    SECOND,
+    SOURCE,
+    HostKind,
+    add_hosts,
+    exponential,
+    record_earlier_losses,
+)
 from windfall.sim.models.laws import Law
 from windfall.sim.world import Work, World, WorldRules
 
@@ -86,18 +95,18 @@ def platform(seed: int, calibration: FourBagsCalibration) -> World:
     lease = HOUR
     config = Config(lease=lease, park=lease * 5 // 6, deaths=1_000, idle=round(calibration.idle * SECOND),
                     silence=100 * HOUR, prefetch=0)
-    world = World(seed, config, WorldRules(settle=round(calibration.away * MINUTE), tells=False))
+    world = World(seed, config, WorldRules(restart_wait=round(calibration.away * MINUTE), reports_gone=False))
     draw = random.Random(f"hosts {seed}")
-    hosts = settle_in(world, [
+    hosts = add_hosts(world, [
         HostKind("volunteers", calibration.volunteers, bad=1.0, loses=(0.0, calibration.volunteers_lose), spread=0.3,
                  volunteer=True, gives=Law("", "lognormal", calibration.gives),
-                 returns=some(60 * calibration.contacts), deadline=round(calibration.patience * HOUR))], draw)
+                 returns=exponential(60 * calibration.contacts), deadline=round(calibration.patience * HOUR))], draw)
     world.engine.run(MINUTE)
-    hosts |= settle_in(world, [
-        HostKind("grid", calibration.grid, calibration.bad, calibration.loses, 0.15, returns=some(calibration.returns),
-                 deadline=round(calibration.deadline * MINUTE))], draw)
+    hosts |= add_hosts(world, [
+        HostKind("grid", calibration.grid, calibration.bad, calibration.loses, 0.15,
+                 returns=exponential(calibration.returns), deadline=round(calibration.deadline * MINUTE))], draw)
     world.engine.run(MINUTE + 1)
-    remember(world, hosts, draw, calibration.clean)
+    record_earlier_losses(world, hosts, draw, calibration.clean)
     return world
 
 
@@ -114,17 +123,17 @@ def play(seed: int, calibration: FourBagsCalibration = CALIBRATION) -> list[BagN
     feeders = [Feeder(world, work_of(seed, at, calibration, each.rank), each, seed)
                for at, each in enumerate(rules(calibration))]
     world.engine.run(done=lambda: all(feeder.done for feeder in feeders))
-    return [row(feeder, begun) for feeder in feeders]
+    return [numbers_of(feeder, begun) for feeder in feeders]
 
 
-def row(feeder: Feeder, begun: int) -> BagNumbers:
+def numbers_of(feeder: Feeder, begun: int) -> BagNumbers:
     share = 100 / feeder.work.tasks
     return BagNumbers(
         turnaround=(max(feeder.ends.values()) - feeder.began) / MINUTE, replicas=len(feeder.jobs) * share,
         waste=feeder.discarded * share, began=(feeder.began - begun) / MINUTE, left=feeder.left)
 
 
-def falls(values: Sequence[float]) -> bool:
+def is_falling(values: Sequence[float]) -> bool:
     return all(a > b for a, b in pairwise(values))
 
 
@@ -132,8 +141,8 @@ CLAIMS: tuple[tuple[str, Callable[[list[BagNumbers]], bool]], ...] = (
     ("turnaround of R1 above R2's", lambda r: r[0].turnaround > r[1].turnaround),
     ("turnaround of R3 not above R2's", lambda r: r[1].turnaround >= r[2].turnaround),
     ("turnaround of R4 above R3's", lambda r: r[3].turnaround > r[2].turnaround),
-    ("replicas fall from R1 to R4", lambda r: falls([each.replicas for each in r])),
-    ("waste falls from R1 to R4", lambda r: falls([each.waste for each in r])),
+    ("replicas fall from R1 to R4", lambda r: is_falling([each.replicas for each in r])),
+    ("waste falls from R1 to R4", lambda r: is_falling([each.waste for each in r])),
 )
 PRINTED = ((188, 105), (129, 75), (49, 25), (35, 21))  # replicas and waste, in percent
 

@@ -62,7 +62,7 @@ class Starts(NamedTuple):
     redundant: list[int]  # ms: when the pilots without a grant started
 
 
-def figure(provision: str, cancelling: int = CANCELLING) -> Starts:
+def run_figure(provision: str, cancelling: int = CANCELLING) -> Starts:
     """Run five tasks; return when each started, and when pilots started in vain."""
     world = World(config=Config(provision=50, idle=1_000, margin=100, prefetch=0), watch=True)
     enrolled: dict[int, int] = {}
@@ -101,7 +101,7 @@ def _cells(starts: Starts, last: float, redundant: int) -> list[Cell]:
 
 
 def _both() -> Figure:
-    series = [Series(name, [at / 1000 for at in sorted(figure(provision).tasks)], [1.0, 2.0, 3.0, 4.0, 5.0])
+    series = [Series(name, [at / 1000 for at in sorted(run_figure(provision).tasks)], [1.0, 2.0, 3.0, 4.0, 5.0])
               for name, provision in (("MSR", "msr"), ("SWARM", "swarm"))]
     return Figure("Tasks started", "s", "tasks", series)
 
@@ -109,15 +109,15 @@ def _both() -> Figure:
 def run_f1(options: Options) -> StudyResult:
     notes = []
     for latency in (0, 1_000, 2_000, 3_000):
-        starts = figure("msr", latency)
+        starts = run_figure("msr", latency)
         wasted = sum(at < max(starts.tasks) for at in starts.redundant)
         notes.append(f"cancellations taking {latency / 1000:g} s: last task at {max(starts.tasks) / 1000:g} s after "
                      f"{wasted} redundant starts")
-    return StudyResult(_cells(figure("msr"), 6.0, 10), [_both()], notes)
+    return StudyResult(_cells(run_figure("msr"), 6.0, 10), [_both()], notes)
 
 
 def run_f2(options: Options) -> StudyResult:
-    return StudyResult(_cells(figure("swarm"), 1.1, 0), [_both()])
+    return StudyResult(_cells(run_figure("swarm"), 1.1, 0), [_both()])
 
 
 EXPERIMENTS = [

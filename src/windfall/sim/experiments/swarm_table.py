@@ -75,7 +75,7 @@ class SystemTimes(NamedTuple):
         return self.wall / self.real
 
 
-def others(draw: random.Random, calibration: SwarmCalibration, day: float) -> Iterator[LogJob]:
+def other_peoples_jobs(draw: random.Random, calibration: SwarmCalibration, day: float) -> Iterator[LogJob]:
     """Yield other people's jobs at a site, of one processor each: the jobs before the round, then the later ones."""
     turnover = calibration.turnover * day * _mood(draw, calibration.moods)
     waiting = round(draw.expovariate(1 / calibration.waiting)) if calibration.waiting else 0
@@ -203,7 +203,7 @@ def _loaded_sites(engine: Engine, calibration: SwarmCalibration) -> list[Simulat
     draw = engine.random
     day = _mood(draw, calibration.days)
     return [machine(engine, name, PROCS, "fcfs", speed=1 / slow,
-                    load=others(random.Random(draw.random()), calibration, day),
+                    load=other_peoples_jobs(random.Random(draw.random()), calibration, day),
                     startup=_ms(calibration.startup), refresh=_ms(calibration.refresh))
             for name, slow in SITES.items()]
 
@@ -236,7 +236,7 @@ def means(rounds: list[dict[str, SystemTimes]], measure: Measure) -> tuple[float
     return tuple(sum(measure.of(each[name]) for each in rounds) / len(rounds) for name in SYSTEMS)
 
 
-def in_order(rounds: list[dict[str, SystemTimes]]) -> int:
+def count_in_order(rounds: list[dict[str, SystemTimes]]) -> int:
     """Count the asked measures that put the systems in the paper's order."""
     found = 0
     for measure in MEASURES:
@@ -255,10 +255,10 @@ def run_t2(options: Options) -> StudyResult:
             options.tell(f"{n + 1} of {count} rounds")
     cells = [cell for measure in MEASURES for cell in _shown(rounds, measure)]
     cells += [cell for measure in MEASURES if measure.asked for cell in _ratios(rounds, measure)]
-    cells.append(Cell("measures in the paper's order", 4, in_order(rounds), low=4, high=4))
+    cells.append(Cell("measures in the paper's order", 4, count_in_order(rounds), low=4, high=4))
     studies = [rounds[at : at + ROUNDS] for at in range(0, count - ROUNDS + 1, ROUNDS)]
     if studies:
-        right = sum(in_order(study) == 4 for study in studies)
+        right = sum(count_in_order(study) == 4 for study in studies)
         cells.append(Cell(f"of {len(studies)} studies of {ROUNDS} rounds, all four in order", None, right,
                           low=0.9 * len(studies), high=len(studies)))
     return StudyResult(cells, [_figure(rounds[:ROUNDS])])

@@ -39,18 +39,18 @@ class UserScript:
     def _next(self) -> None:
         work = next(self._works, None)
         if work is None:
-            self._look_after()
+            self._wait_for_results()
         else:
-            self.engine.after(self.times.call(), self.world.submit, work, self._taken)
+            self.engine.after(self.times.call(), self.world.submit, work, self._submitted)
 
-    def _taken(self, bag: int) -> None:
+    def _submitted(self, bag: int) -> None:
         self.bags.append(bag)
         self._next()
 
-    def _look_after(self) -> None:
+    def _wait_for_results(self) -> None:
         raise NotImplementedError
 
-    def _over(self, bag: int) -> int:
+    def _ended_at(self, bag: int) -> int:
         """Return when a bag ended; 0 while it runs."""
         return self.world.server.core.state.bags[bag].ended
 
@@ -58,11 +58,11 @@ class UserScript:
 class Poller(UserScript):
     """A script that asks about all bags at once."""
 
-    def _look_after(self) -> None:
-        if all(self._over(bag) for bag in self.bags):
+    def _wait_for_results(self) -> None:
+        if all(self._ended_at(bag) for bag in self.bags):
             self.ended = self.engine.now
         else:
-            self.engine.after(self.times.poll, self._look_after)
+            self.engine.after(self.times.poll, self._wait_for_results)
 
 
 class Collector(UserScript):
@@ -73,15 +73,15 @@ class Collector(UserScript):
         self._at = 0
         self._known: dict[int, int] = {}  # bag → when its end becomes known
 
-    def _look_after(self) -> None:
+    def _wait_for_results(self) -> None:
         if self._at == len(self.bags):
             self.ended = self.engine.now
             return
         bag = self.bags[self._at]
-        if self._over(bag) and bag not in self._known:
-            self._known[bag] = self._over(bag) + self.times.notice()
+        if self._ended_at(bag) and bag not in self._known:
+            self._known[bag] = self._ended_at(bag) + self.times.notice()
         if bag in self._known and self._known[bag] <= self.engine.now:
             self._at += 1
-            self.engine.after(self.times.fetch(), self._look_after)
+            self.engine.after(self.times.fetch(), self._wait_for_results)
         else:
-            self.engine.after(self.times.poll, self._look_after)
+            self.engine.after(self.times.poll, self._wait_for_results)

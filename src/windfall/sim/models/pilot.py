@@ -47,8 +47,9 @@ class PilotSpec(NamedTuple):
 class Pilot:
     """A pilot; `on_end` is called when it has left or died."""
 
-    __slots__ = ("_due", "_placed", "_width", "agenda", "alive", "began", "cores", "cut", "end", "engine", "latency",
-                 "memory", "name", "number", "on_end", "render", "run", "running", "runs", "server", "site", "stage")
+    __slots__ = ("_due", "_seats", "_tasks_to_start", "agenda", "alive", "began", "cores", "cut", "end", "engine",
+                 "latency", "memory", "name", "number", "on_end", "render", "run", "running", "runs", "server",
+                 "site", "stage")
 
     def __init__(
         self, surroundings: Surroundings, spec: PilotSpec, on_end: Callable[[Pilot], None] | None = None,
@@ -63,8 +64,8 @@ class Pilot:
         self.began: dict[int, int] = {}  # attempt → ms
         self.runs = 0
         self.on_end = on_end
-        self._placed: dict[int, Any] = {}
-        self._width = 0
+        self._tasks_to_start: dict[int, Any] = {}
+        self._seats = 0
         self._due: int | None = None
         self._enrol()
 
@@ -135,7 +136,7 @@ class Pilot:
             self._request(request)
         for order in agenda.orders(now):
             self._obey(order)
-        if self._placed:
+        if self._tasks_to_start:
             self._run_next()
         if agenda.departed:
             self.die()
@@ -161,20 +162,20 @@ class Pilot:
     def _obey(self, order: tuple[Any, ...]) -> None:
         kind = order[0]
         if kind == "run":
-            self._placed[order[1].attempt] = order[1]
-            self._width = order[1].seats
+            self._tasks_to_start[order[1].attempt] = order[1]
+            self._seats = order[1].seats
         elif kind == "kill":
             self._kill(order[1], order[2])
         elif kind == "give_back":
-            back = [attempt for attempt in order[2] if self._placed.pop(attempt, None) is not None]
+            back = [attempt for attempt in order[2] if self._tasks_to_start.pop(attempt, None) is not None]
             self.agenda.given_back(self.engine.now, back)
 
     def _run_next(self) -> None:
         now = self.engine.now
-        for attempt, task in list(self._placed.items()):
-            if len(self.running) >= self._width:
+        for attempt, task in list(self._tasks_to_start.items()):
+            if len(self.running) >= self._seats:
                 return
-            del self._placed[attempt]
+            del self._tasks_to_start[attempt]
             if now >= task.start_before:
                 self.agenda.given_back(now, [attempt])
             else:
@@ -208,7 +209,7 @@ class Pilot:
             self._pump()
 
     def _kill(self, attempt: int, why: str) -> None:
-        placed = self._placed.pop(attempt, None) is not None
+        placed = self._tasks_to_start.pop(attempt, None) is not None
         if self.running.pop(attempt, None) is not None or placed:
             now, outcome = self.engine.now, "cancelled" if why == "cancel" else "returned"
             began = self.began.pop(attempt, now)

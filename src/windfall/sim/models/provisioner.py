@@ -10,7 +10,7 @@ from windfall.core.messages import effects as x, events as e
 from windfall.core.messages.facts import Shape
 from windfall.provision.order_book import Cancel, Carrier, Command, ListJobs, News, Salvage, Submit
 from windfall.sim.models.server import Server
-from windfall.sim.models.site import BatchJob, JobRefused, Mortal, SimulatedSite
+from windfall.sim.models.site import BatchJob, JobProcess, JobRefused, SimulatedSite
 
 POLL = 20_000
 
@@ -28,7 +28,7 @@ class TenderOptions(NamedTuple):
 class SimulatedTender:
     """The tender of one site; `begin(job)` starts the pilot of a job that runs."""
 
-    def __init__(self, server: Server, site: SimulatedSite, begin: Callable[[BatchJob], Mortal],
+    def __init__(self, server: Server, site: SimulatedSite, begin: Callable[[BatchJob], JobProcess],
                  options: TenderOptions) -> None:
         self.engine, self.server, self.site, self.begin, self.user = site.engine, server, site, begin, options.user
         self._takes = {"submit": _timed(options.submit), "cancel": _timed(options.cancel)}

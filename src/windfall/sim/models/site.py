@@ -22,7 +22,7 @@ from windfall.sim.models.swf import LogJob
 SECOND = 1_000
 
 
-class Mortal(Protocol):
+class JobProcess(Protocol):
     def die(self) -> None: ...
 
 
@@ -36,10 +36,10 @@ class BatchJob:
     user: str
     nonce: str
     shape: Shape
-    begin: Callable[[BatchJob], Mortal]
+    begin: Callable[[BatchJob], JobProcess]
     started: int = -1
     runs: int = 0  # starts so far
-    process: Mortal | None = None
+    process: JobProcess | None = None
 
 
 class SiteSettings(NamedTuple):
@@ -64,23 +64,23 @@ class SimulatedSite:
         self.engine, self.name, self.queue, self.settings = engine, name, queue, settings
         self.jobs: dict[str, BatchJob] = {}
         self.starts = 0  # starts of our jobs
-        self._born = 0
+        self._submitted_jobs = 0
         self._others: dict[str, int] = {}  # job of others → ms that it runs
         self._published = e.SiteInfo(0, 0)
         self._published_at = 0
         self._load: Iterator[LogJob] = iter(settings.load)
-        self._next_load()
+        self._schedule_other()
         if settings.refresh:
             engine.after(0, self._publish)
 
     # --- the commands of a user --------------------------------------------------------------------------------------
 
-    def submit(self, user: str, nonce: str, shape: Shape, begin: Callable[[BatchJob], Mortal]) -> str:
+    def submit(self, user: str, nonce: str, shape: Shape, begin: Callable[[BatchJob], JobProcess]) -> str:
         most = self.settings.most
         if most is not None and sum(job.user == user for job in self.jobs.values()) >= most:
             raise JobRefused(f"{user} has {most} jobs at {self.name} already")
-        self._born += 1
-        job = BatchJob(f"{self.name}.{self._born}", user, nonce, shape, begin)
+        self._submitted_jobs += 1
+        job = BatchJob(f"{self.name}.{self._submitted_jobs}", user, nonce, shape, begin)
         self.jobs[job.id] = job
         self._enqueue(job)
         return job.id
@@ -100,7 +100,7 @@ class SimulatedSite:
 
     def info(self) -> e.SiteInfo:
         if not self.settings.refresh:
-            return self._look()
+            return self._current_info()
         return e.SiteInfo(self._published.free, self._published.queued, self.engine.now - self._published_at, 0)
 
     def leave(self, job: BatchJob) -> None:
@@ -112,24 +112,24 @@ class SimulatedSite:
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _look(self) -> e.SiteInfo:
+    def _current_info(self) -> e.SiteInfo:
         return e.SiteInfo(max(int(self.queue.free(self.engine.now)), 0), len(self.queue), others=0)
 
     def _publish(self) -> None:
-        self._published, self._published_at = self._look(), self.engine.now
+        self._published, self._published_at = self._current_info(), self.engine.now
         self.engine.after(self.settings.refresh, self._publish)
 
-    def _next_load(self) -> None:
+    def _schedule_other(self) -> None:
         job = next(self._load, None)
         if job is not None:
-            self.engine.at(round(job.submit * SECOND), self._arrive, job)
+            self.engine.at(round(job.submit * SECOND), self._other_arrived, job)
 
-    def _arrive(self, job: LogJob) -> None:
+    def _other_arrived(self, job: LogJob) -> None:
         key = f"other {job.number}"
         run = max(round(job.run * SECOND), 1)
         self._others[key] = run
         self.start(self.queue.submit(self.engine.now, key, job.procs, max(round(job.estimate * SECOND), run)))
-        self._next_load()
+        self._schedule_other()
 
     def _enqueue(self, job: BatchJob) -> None:
         estimate = job.shape.wall or 1 << 50
@@ -139,11 +139,11 @@ class SimulatedSite:
         """Start the jobs that the queue lets run now, ours and others'."""
         for key in keys:
             if key in self._others:
-                self.engine.after(self._others[key], self._depart, key)
+                self.engine.after(self._others[key], self._other_ended, key)
             else:
                 self._start(self.jobs[key])
 
-    def _depart(self, key: str) -> None:
+    def _other_ended(self, key: str) -> None:
         del self._others[key]
         self.start(self.queue.end(self.engine.now, key))
 
@@ -153,21 +153,21 @@ class SimulatedSite:
         self.starts += 1
         self.engine.after(self.settings.startup, self._begin, job, job.runs)
         if job.shape.wall:
-            self.engine.after(job.shape.wall, self._take_off, job, job.runs, False)
+            self.engine.after(job.shape.wall, self._evict, job, job.runs, False)
         if self.settings.preempts:
             wait = max(round(self.engine.random.expovariate(1 / self.settings.preempts)), 1)
-            self.engine.after(wait, self._take_off, job, job.runs, self.settings.requeues)
+            self.engine.after(wait, self._evict, job, job.runs, self.settings.requeues)
 
-    def _here(self, job: BatchJob, run: int) -> bool:
+    def _is_running(self, job: BatchJob, run: int) -> bool:
         return self.jobs.get(job.id) is job and job.started >= 0 and job.runs == run
 
     def _begin(self, job: BatchJob, run: int) -> None:
-        if self._here(job, run):
+        if self._is_running(job, run):
             job.process = job.begin(job)
 
-    def _take_off(self, job: BatchJob, run: int, again: bool) -> None:
+    def _evict(self, job: BatchJob, run: int, again: bool) -> None:
         """Kill a job at its wall time, or preempt it; with `again` the job goes back into the queue."""
-        if not self._here(job, run):
+        if not self._is_running(job, run):
             return
         del self.jobs[job.id]
         self._end(job)
