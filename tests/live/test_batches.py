@@ -60,7 +60,7 @@ def test_an_incomplete_batch_waits_and_explain_says_so(
         until(lambda: client.bag(bag)["counts"]["succeeded"] == 5)
 
 
-def test_what_will_go_together_is_said_before(windfall: CommandLine) -> None:
+def test_dry_run_shows_the_batches(windfall: CommandLine) -> None:
     windfall.write("bag.toml", BAG.replace("TALLY", "tally"))
     said = windfall("run", "bag.toml", "--dry-run").stdout
     assert "in batches of 4: one after the other, in one slot of one pilot" in said

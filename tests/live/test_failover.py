@@ -22,7 +22,7 @@ fail-over = "safe"
 """
 
 
-def test_they_wait_for_it_through_a_restart_and_succeed_there(
+def test_failing_tasks_wait_for_the_fail_over_site_across_a_restart(
     windfall: CommandLine, server: Server, pilots: Pilots
 ) -> None:
     windfall.write("bag.toml", BAG)

@@ -20,7 +20,9 @@ replicate = "tail-safe"
 """
 
 
-def test_what_hangs_is_run_elsewhere_and_stopped(windfall: CommandLine, server: Server, pilots: Pilots) -> None:
+def test_hanging_attempts_are_replaced_by_replicas_and_stopped(
+    windfall: CommandLine, server: Server, pilots: Pilots
+) -> None:
     windfall.write("bag.toml", BAG)
     pilots.start("stuck", 1)
     bag = int(windfall("submit", "bag.toml").stdout)
@@ -36,7 +38,7 @@ def test_what_hangs_is_run_elsewhere_and_stopped(windfall: CommandLine, server: 
 OVERDUE = BAG.replace('"tail-safe"', '"none"\nattempt-deadline = "2s"').replace("1..8", "1..3")
 
 
-def test_what_hangs_beyond_its_deadline_is_given_to_another(
+def test_attempt_beyond_its_deadline_is_given_to_another_pilot(
     windfall: CommandLine, server: Server, pilots: Pilots
 ) -> None:
     """Nothing of it ever ends, so nobody knows how long a task takes: the deadline alone does it."""
@@ -61,7 +63,7 @@ expect = "1h"
 """
 
 
-def test_what_is_to_be_expected_is_shown(windfall: CommandLine, server: Server, pilots: Pilots) -> None:
+def test_bag_in_its_tail_shows_its_expected_end(windfall: CommandLine, server: Server, pilots: Pilots) -> None:
     windfall.write("bag.toml", SLOW)
     pilots.start("here", 1)
     bag = int(windfall("submit", "bag.toml").stdout)

@@ -131,7 +131,7 @@ def test_dagman_and_windfall_agree(pool: Condor, tmp_path: Path) -> None:
     assert f"Dag contains {len(_nodes())} total jobs" in (theirs / "t.dag.dagman.out").read_text()
 
 
-def test_what_is_tried_again(pool: Condor, tmp_path: Path) -> None:
+def test_retries_and_rescue_files_are_those_of_dagman(pool: Condor, tmp_path: Path) -> None:
     """$RETRY, and a SUBDAG that is tried again as a whole: the same rescue files, inside and outside."""
     theirs, ours = pool.inside / "home", tmp_path / "ours"
     ours.mkdir()

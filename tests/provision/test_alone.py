@@ -139,7 +139,7 @@ def test_two_provisioners_of_one_site_submit_nothing_twice(tmp_path: Path, clust
         assert [each.stop() for each in both] == [0, 0]
 
 
-def test_who_tends_a_site_lets_go_of_it_when_it_is_forgotten(tmp_path: Path) -> None:
+def test_provisioner_drops_a_removed_site_whose_relay_never_came_up(tmp_path: Path) -> None:
     """Even where nothing has ever worked: its relay is not tried for ever."""
     with rig.user(tmp_path) as person:
         person.site("nopy", "local", 'python = "python9"\nreach = "relay"\n')

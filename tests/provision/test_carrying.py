@@ -35,12 +35,12 @@ def test_nonces_that_follow_each_other_are_one_submission() -> None:
                     Submit(ONE, ("m-15",))]
 
 
-def test_no_more_at_once_than_the_site_takes() -> None:
+def test_commands_hold_no_more_pilots_than_the_site_takes_at_once() -> None:
     assert [len(each.nonces) for each in Bench(most=3).order(*_starts(*range(1, 9)))] == [3, 3, 2]
     assert [len(each.jobs) for each in Bench(many=2).order(stop=[("m-1", "a"), ("m-2", "b"), ("m-3", "c")])] == [2, 1]
 
 
-def test_only_what_follows_follows() -> None:
+def test_nonce_follows_only_the_next_lower_number_of_its_mark() -> None:
     assert follows("m-9", "m-10") and not follows("m-9", "m-11") and not follows("m-9", "n-10")
     assert not follows("m-x", "m-y") and not follows("m-1", "m-1")
 
@@ -53,7 +53,7 @@ def test_an_order_is_carried_out_once_however_often_it_is_heard() -> None:
     assert bench.carrier.news().accepted == [("m-1", "7_1"), ("m-2", "7_2")], "said again, as it was not answered"
 
 
-def test_what_was_refused_is_not_tried_again_unbidden() -> None:
+def test_refused_start_is_not_repeated_before_the_core_knows() -> None:
     bench = Bench()
     bench.order(*_starts(1))
     bench.carrier.refused(["m-1"], "full")
@@ -81,7 +81,7 @@ def test_a_stop_waits_for_the_submission_that_is_under_way() -> None:
     assert bench.carrier.name("m-1") == "7_1"
 
 
-def test_what_is_not_wanted_any_more_is_not_submitted() -> None:
+def test_stopped_start_is_left_out_of_its_submission() -> None:
     bench = Bench(most=9)
     (submit,) = bench.order(*_starts(1, 2, 3, 4))
     assert bench.carrier.wanted(submit) == [submit]
@@ -116,7 +116,7 @@ def test_a_submission_without_an_answer_waits_for_a_listing() -> None:
     assert not bench.carrier.unsure
 
 
-def test_one_listing_at_a_time() -> None:
+def test_listing_is_not_ordered_while_another_runs() -> None:
     bench = Bench()
     assert bench.order(look=True) == [ListJobs(1000)] and not bench.order(look=True)
     bench.carrier.looked()

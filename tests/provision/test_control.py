@@ -46,7 +46,7 @@ def talk(home: Path, environment: Callable[[], None] = lambda: None) -> Any:
     return asyncio.run(talked())
 
 
-def test_it_is_found_wherever_it_had_to_be(home: Path) -> None:
+def test_control_socket_is_found_and_private_wherever_it_lies(home: Path) -> None:
     assert talk(home) == [{"name": "mine"}] == talk(home)[:1]
     where = control.path(home)
     assert where.stat().st_mode & 0o077 == 0 and where.parent.stat().st_mode & 0o777 == 0o700
@@ -57,7 +57,7 @@ def test_it_is_found_wherever_it_had_to_be(home: Path) -> None:
 
 
 @pytest.mark.parametrize("home", ["inside", "tmp"], indirect=True)
-def test_who_began_it_need_not_have_the_same_environment(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_control_socket_is_found_from_another_environment(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert talk(home, lambda: monkeypatch.setenv("XDG_RUNTIME_DIR", str(home.parent))) == [{"name": "mine"}]
     monkeypatch.delenv("XDG_RUNTIME_DIR")
     control.remove(home)

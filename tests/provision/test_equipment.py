@@ -68,7 +68,7 @@ def test_a_folder_of_somebody_else_is_refused(open_to_all: Path, tmp_path: Path)
 
 
 @needs_root
-def test_so_it_is_for_a_trial(open_to_all: Path) -> None:
+def test_trial_refuses_a_folder_of_another_user(open_to_all: Path) -> None:
     folder = open_to_all / "windfall"
     folder.mkdir(mode=0o777)
     folder.chmod(0o777)

@@ -12,6 +12,6 @@ from tests.testbed.base import require
 pytestmark = [pytest.mark.slow, pytest.mark.testbed]
 
 
-def test_one_bag_over_all_of_them_while_they_and_the_server_go_down(tmp_path: Path) -> None:
+def test_bag_completes_on_all_systems_while_they_and_the_server_restart(tmp_path: Path) -> None:
     require()
     everywhere.run(tmp_path, 1600, 0.4, 120)

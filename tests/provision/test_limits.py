@@ -125,7 +125,7 @@ def test_a_task_longer_than_any_wall_time_ends_by_way_of_its_checkpoint(tmp_path
 
 
 @pytest.mark.lengthy
-def test_it_does_on_a_cluster_too(person: User, clusters: list[Cluster]) -> None:
+def test_core_hours_bound_the_use_of_a_cluster(person: User, clusters: list[Cluster]) -> None:
     _site(person, clusters[0], '[[shapes]]\nwalltime = "1min"\n', grace='"25s"')
     person.serve()
     _counted(person, clusters[0].slurm.bed.root, 55, "5s")

@@ -91,7 +91,7 @@ def trouble(person: User) -> str:
     return said[0]["sites"][0]["trouble"]
 
 
-def test_one_code_for_everything_that_follows(person: User, site: Codes) -> None:
+def test_login_asks_for_a_code_once_for_all_later_commands(person: User, site: Codes) -> None:
     person.serve()
     bag = person.bag("sleep 0.1; echo {n}", 30)
     until(lambda: (person.home / "provision.sock").exists() and "asks for a code" in trouble(person))
@@ -133,14 +133,14 @@ def test_a_trial_asks_for_itself(person: User, site: Codes) -> None:
     assert site.tried == [CODE]
 
 
-def test_nobody_to_log_in_for(person: User, tmp_path: Path) -> None:
+def test_login_fails_without_a_provisioner(person: User, tmp_path: Path) -> None:
     code, said = type_in(person, "", "login", "far")
     assert code == 3 and "no provisioner runs" in said
     with pytest.raises(NoServer):
         control.call(tmp_path, {"do": "ls"}, lambda line: None)
 
 
-def test_without_a_terminal_nothing_is_asked(person: User, site: Codes) -> None:
+def test_login_asks_nothing_without_a_terminal(person: User, site: Codes) -> None:
     person.serve()
     until((person.home / "provision.sock").exists)
     done = subprocess.run([sys.executable, "-m", "windfall", "site", "login", "far"], env=person.env, text=True,

@@ -163,7 +163,7 @@ def test_the_server_hangs_up_after_its_last_word(pilot: str, tmp_path: Path, kin
 
 
 @pytest.mark.parametrize("kind", ["relay", "spool"])
-def test_who_does_not_read_holds_up_nobody_else(pilot: str, tmp_path: Path, kind: str) -> None:
+def test_slow_reader_delays_no_other_connection(pilot: str, tmp_path: Path, kind: str) -> None:
     """And little is kept for him, here and there: the server is held back."""
     async def work() -> None:
         async with relaying(pilot, tmp_path, "--spool") as (relay, offer, _echo):
@@ -202,7 +202,7 @@ def _memory(word: str, folder: str) -> int:
     return int(rss.split()[1]) * 1024
 
 
-def test_it_comes_back_on_the_same_port(pilot: str, tmp_path: Path) -> None:
+def test_relay_returns_on_the_same_port_after_a_kill(pilot: str, tmp_path: Path) -> None:
     async def work() -> None:
         async with relaying(pilot, tmp_path, "--spool") as (relay, offer, echo):
             socks = [call(offer, "relay"), call(offer, "spool")]
@@ -232,7 +232,7 @@ def _ends(sock: socket.socket) -> bool:
         return True
 
 
-def test_only_where_it_is_told_to(pilot: str, tmp_path: Path) -> None:
+def test_relay_listens_only_where_its_options_say(pilot: str, tmp_path: Path) -> None:
     async def work() -> None:
         async with relaying(pilot, tmp_path, "--listen", "127.0.0.1") as (_, offer, _echo):
             assert offer.addresses == ("127.0.0.1",) and offer.port and not offer.spool
@@ -244,7 +244,7 @@ def test_only_where_it_is_told_to(pilot: str, tmp_path: Path) -> None:
     run(work)
 
 
-def test_it_ends_with_who_started_it(pilot: str, tmp_path: Path) -> None:
+def test_relay_ends_when_its_input_closes(pilot: str, tmp_path: Path) -> None:
     process = _bare(pilot, tmp_path)
     assert process.stdin is not None
     process.stdin.close()
@@ -346,7 +346,7 @@ def test_a_relay_that_cannot_start_says_why(pilot: str, tmp_path: Path) -> None:
     run(work)
 
 
-def test_so_many_and_no_more(pilot: str, tmp_path: Path) -> None:
+def test_relay_refuses_connections_beyond_its_limits(pilot: str, tmp_path: Path) -> None:
     """The system's own limit counts, too, and one host may have half of that; who comes then is sent away."""
     argv = [sys.executable, pilot, "relay", "--folder", str(tmp_path / "relay")]
     process = subprocess.Popen(["sh", "-c", 'ulimit -n 90; exec "$@"', "sh", *argv],
@@ -404,7 +404,7 @@ def idle() -> Iterator[program.Relay]:
         os.close(fd)
 
 
-def test_who_says_nothing_is_sent_away(idle: program.Relay) -> None:
+def test_silent_connection_is_closed_by_the_sweep(idle: program.Relay) -> None:
     with socket.create_connection(idle.listener.getsockname()) as silent, \
             socket.create_connection(idle.listener.getsockname()) as busy:
         idle._accept()
@@ -471,7 +471,7 @@ def test_a_spool_that_others_can_open_is_refused(box: Path, tmp_path: Path) -> N
         spool.dial(str(tmp_path / "none"))
 
 
-def test_what_nobody_reads_is_taken_back(box: Path) -> None:
+def test_unread_files_of_a_closed_connection_are_removed(box: Path) -> None:
     sock = spool.dial(str(box))
     sock.sendall(b"x" * 100_000)
     while len(os.listdir(box / "up")) < 2:
@@ -481,7 +481,7 @@ def test_what_nobody_reads_is_taken_back(box: Path) -> None:
         time.sleep(0.01)
 
 
-def test_what_is_no_chunk(box: Path, tmp_path: Path) -> None:
+def test_malformed_chunk_files_are_refused(box: Path, tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(spool.HEADER.pack(spool.MAGIC, 0, 0) + b"secret")
     cases: dict[str, Callable[[Path], Any]] = {
         "link": lambda path: path.symlink_to(tmp_path / "secret"),

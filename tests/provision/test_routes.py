@@ -22,7 +22,7 @@ def site(**fields: str) -> Site:
     return site_file.parse(f'[site]\nname = "x"\ndialect = "slurm"\n{lines}[[shapes]]\nwalltime = "1h"\n')
 
 
-def test_directly() -> None:
+def test_direct_route_has_the_address_of_file_or_server() -> None:
     door = Door("https://here:1", "PEM")
     assert routes.direct(site(), door).routes == [{"kind": "direct", "address": "https://here:1"}]
     assert routes.direct(site(server="https://there:2"), door).server == "https://there:2"
@@ -30,7 +30,7 @@ def test_directly() -> None:
         routes.direct(site(), Door("unix:/s", ""))
 
 
-def test_what_a_relay_offers() -> None:
+def test_routes_through_a_relay_follow_the_reach() -> None:
     assert routes.offered("relay", OFFER._replace(spool="")) == [
         {"kind": "relay", "address": f"https://{host}:4711"} for host in ("head", "10.0.0.1", "[fd00::1]")]
     assert routes.offered("spool", OFFER) == [{"kind": "spool", "address": "/home/me/relay"}]

@@ -141,7 +141,7 @@ def test_pilots_that_the_batch_system_holds_are_told_of(person: User, cluster: C
     until(lambda: not person.trouble("cluster"), 90)
 
 
-def test_nobody_else_reads_what_lets_pilots_in(person: User, cluster: Cluster) -> None:
+def test_pilots_token_appears_in_no_command_script_environment_or_log(person: User, cluster: Cluster) -> None:
     """Neither in a command, nor in a script, an environment or a log."""
     _site(person)
     person.serve()
@@ -207,13 +207,13 @@ def test_a_pilot_for_each_task_is_what_the_others_ask_for(person: User, cluster:
     assert len(cluster.submitted()) == len(set(cluster.submitted())) == 5
 
 
-def test_by_chance() -> None:
+def test_chance_counts_all_signs_of_the_differences() -> None:
     """The test that compares them: all signs that the differences could have had."""
     assert chance([-1.0] * 5) == 1 / 32 and chance([1.0] * 5) == 1
     assert chance([-3.0, 1.0]) == 2 / 4 and chance([0.0, 0.0]) == 1
 
 
-def test_what_was_cancelled_while_the_controller_was_down_is_not_submitted_when_it_is_back(
+def test_start_cancelled_while_the_controller_is_down_is_not_submitted_later(
         person: User, cluster: Cluster) -> None:
     _site(person, 4)  # room for two more: who has left counts until a listing lacks him, and there will be none
     person.serve()
@@ -234,7 +234,7 @@ def test_what_was_cancelled_while_the_controller_was_down_is_not_submitted_when_
     assert before < tried == len(cluster.submitted()) and not cluster.jobs()
 
 
-def test_what_a_pilot_left_when_its_job_was_cancelled_behind_our_back_is_found(person: User, cluster: Cluster) -> None:
+def test_salvage_finds_the_result_of_a_pilot_whose_job_the_user_cancelled(person: User, cluster: Cluster) -> None:
     """The server is away when the task ends, and its job is gone when it is back: the result lies in the site's
     outbox, and the task does not run again (S5)."""
     _site(person, most=1)

@@ -7,7 +7,7 @@ from server_tools import SWEEP, Client, Pilot
 
 
 @pytest.mark.parametrize("token", ["", "wf_wrong", "x" * 2000])
-def test_without_a_valid_token_nothing(client, token):
+def test_request_without_a_valid_token_gets_401(client, token):
     reply = client.call("GET", "/v1/bags", token=token) if token else Client(client.profile, "").call("GET", "/v1/bags")
     assert reply.status == 401 and reply.code == "unauthorised"
 
@@ -28,7 +28,7 @@ def test_a_token_expires(server, client):
     assert client.call("GET", "/v1/bags", token=made["token"]).status == 401
 
 
-def test_scopes(client):
+def test_token_of_the_wrong_scope_gets_403(client):
     user = client.token_for("user")["token"]
     pilot = Pilot(client)
     for token, method, path, status in (
@@ -49,7 +49,7 @@ def test_a_user_makes_no_admin_and_no_one_else(client):
     assert {each["user"] for each in listed} == {"ann"} and all("token" not in each for each in listed)
 
 
-def test_others_things_do_not_exist(client):
+def test_bags_and_tokens_of_another_user_look_absent(client):
     number = client.submit(SWEEP)
     ann = client.token_for("user", user="ann")["token"]
     absent = client.call("GET", "/v1/bags/999", token=ann)
@@ -114,7 +114,7 @@ def test_tokens_of_pilots_are_their_owners_to_revoke(client):
     assert pilot.client.call("POST", "/v1/exchange", pilot.message()).status == 401
 
 
-def test_only_an_admin_shares_a_site(client):
+def test_sharing_a_site_needs_an_admin(client):
     """Who shares a site with somebody gets that one's work: not for anybody to take."""
     mallory = client.token_for("user", user="mallory")["token"]
     wanted = {"name": "evil", "kind": "ssh", "shared": ["ann"]}
@@ -138,7 +138,7 @@ def test_an_admin_lets_others_use_a_site(client):
     assert client.call("GET", "/v1/sites/lab", token=mallory).status == 404
 
 
-def test_what_was_decided_about_a_site_is_its_owners_to_know(client):
+def test_history_of_a_shared_site_is_shown_to_its_owner_only(client):
     """Others who may use it see that it is there; who may not does not."""
     client.token_for("user", user="ann")
     mallory, ann = (client.token_for("user", user=name)["token"] for name in ("mallory", "ann"))

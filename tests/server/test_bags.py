@@ -46,7 +46,7 @@ def test_a_resent_submission_gets_the_first_answer(client):
     assert first.body["tasks"] == again.body["tasks"] == 20
 
 
-def test_one_users_keys_are_not_anothers(client):
+def test_idempotency_keys_of_two_users_do_not_clash(client):
     ann = client.token_for("user", user="ann")["token"]
     mine = client.call("POST", "/v1/bags", SWEEP, Idempotency_Key="k").body["bag"]
     hers = client.call("POST", "/v1/bags", SWEEP, token=ann, Idempotency_Key="k").body["bag"]
@@ -92,7 +92,7 @@ def test_cancel_retry_pause_remove(client):
     assert client.call("GET", path).status == 404
 
 
-def test_explain(client):
+def test_explain_shows_the_failing_clause_of_a_task(client):
     number = client.submit(sweep(1))
     answer = client.call("GET", f"/v1/bags/{number}/explain?task=0").body
     assert answer["state"] == "ready" and answer["sites"][0]["clauses"][0]["holds"] is False
@@ -119,7 +119,7 @@ def test_a_missing_input_is_named(client):
     assert reply.status == 400 and "data/in.txt" in reply.body["error"]["message"]
 
 
-def test_what_was_submitted_comes_back(client):
+def test_spec_returns_the_submitted_bag(client):
     number = client.submit(SWEEP)
     assert client.call("GET", f"/v1/bags/{number}/spec").body == SWEEP
 
@@ -131,7 +131,7 @@ def test_a_large_submission_does_not_stop_the_others(client):
     assert client.call("GET", f"/v1/bags/{number}").body["tasks"] == 200_000
 
 
-def test_what_differs_per_task_travels_with_it(client):
+def test_grant_carries_the_fields_that_differ_per_task(client):
     client.submit(sweep(2, outputs=["{x}.txt"], environment={"X": "{x}"}))
     _, _, extra = Pilot(client).get(want=1)[0]
     assert extra == {"outputs": ["1.txt"], "environment": {"X": "1"}}
@@ -149,7 +149,7 @@ def test_odd_numbers_are_not_found(client, path):
     assert client.call("GET", path).status == 404
 
 
-def test_over_tls(tls):
+def test_bag_runs_to_success_over_tls(tls):
     client = Client(tls.profile)
     number = client.submit(sweep(2))
     pilot = Pilot(client, nonce="tls")

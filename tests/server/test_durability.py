@@ -14,7 +14,7 @@ from windfall.errors import FlushFailed
 from windfall.server.embedded import Embedded
 
 
-def test_what_was_acknowledged_survives_kill_9(start):
+def test_acknowledged_reports_and_bags_survive_a_kill(start):
     server = start()
     client = Client(server.profile)
     number = client.submit(sweep(50), Idempotency_Key="once")

@@ -47,7 +47,7 @@ def children(process):
         return []
 
 
-def test_from_submit_to_result(running):
+def test_embedded_server_runs_a_bag_to_its_results(running):
     _, client = running
     number = client.submit(sweep(20))
     assert wait(client, number)["counts"]["succeeded"] == 20
@@ -118,7 +118,7 @@ def test_a_killed_process_leaves_no_pilot_for_ever(home):
     until(lambda: not leftovers(home))
 
 
-def test_nothing_of_tls_is_loaded():
+def test_embedded_server_loads_no_tls_modules():
     code = ("import sys; import windfall.server.embedded, windfall.server.runtime\n"
             "print([m for m in ('cryptography', 'uvicorn', 'http.client', 'email') if m in sys.modules])")
     got = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=ENV)

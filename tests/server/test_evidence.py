@@ -67,6 +67,6 @@ def test_a_directory_nobody_asked_for_is_not_kept(client):
     assert client.call("GET", "/v1/bags/1/tasks/0").body["attempts"][-1]["scratch"] is None
 
 
-def test_what_is_kept_stays(client):
+def test_kept_directory_of_a_failure_is_recorded(client):
     row_of(client, {"o": "failed", "why": "exit", "exit": 3, "scratch": [HERE, 4]}, scratch="failed")
     assert client.call("GET", "/v1/bags/1/tasks/0").body["attempts"][-1]["scratch"] == [HERE, 4]

@@ -46,7 +46,7 @@ def test_an_answer_fits_its_table(client):
     assert messages.check(messages.SPEC, answer["grants"][0]["groups"][0]["spec"]) == ""
 
 
-def test_what_was_sent_as_key_or_pilot_counts_nothing(client):
+def test_exchange_ignores_key_and_pilot_in_its_body(client):
     client.submit(sweep(2))
     one, two = Pilot(client, nonce="1"), Pilot(client, nonce="2")
     answer = one.exchange(want=1, pilot=two.me["pilot"], key=99)
@@ -81,7 +81,7 @@ def test_numbers_that_mean_nothing_do_no_harm(client, more):
 
 
 @pytest.mark.parametrize("left", [[1 << 63, 1], [1 << 90, 1], [-1, -1], [1, 1 << 40], [0, 0]])
-def test_whatever_a_pilot_says_it_left_behind_its_result_counts(client, left):
+def test_result_counts_whatever_leftovers_its_pilot_reports(client, left):
     bag = client.submit(sweep(1))
     pilot = Pilot(client)
     pilot.finish([attempt for attempt, *_ in pilot.get()], left=left)
@@ -94,7 +94,7 @@ def test_no_name_of_a_pilot_ends_the_server(client):
     assert client.call("GET", "/health").status == 200
 
 
-def test_another_version_is_refused(client):
+def test_exchange_of_an_unknown_version_is_refused(client):
     pilot = Pilot(client)
     reply = pilot.client.call("POST", "/v1/exchange", {**pilot.message(), "v": 99})
     assert reply.status == 426 and reply.code == "version-mismatch"

@@ -27,7 +27,7 @@ def run_all(pilot):
     return done
 
 
-def test_only_the_new_points_run(client):
+def test_extended_sweep_runs_only_its_new_points(client):
     bag, pilot = client.submit(sweep(3)), Pilot(client)
     assert len(run_all(pilot)) == 3
     assert client.call("GET", f"/v1/bags/{bag}").body["state"] == "succeeded"
@@ -44,7 +44,7 @@ def test_only_the_new_points_run(client):
     assert client.call("GET", f"/v1/bags/{bag}/statistics").body["accepted"] == 5
 
 
-def test_it_outlives_a_restart(start):
+def test_extension_survives_a_restart(start):
     from server_tools import Client
     server = start()
     client = Client(server.profile)
@@ -61,14 +61,14 @@ def test_it_outlives_a_restart(start):
     ({"type": "lines", "text": "echo 9", "count": 1}, "is a sweep"),
     ({"type": "sweep", "axes": [{"type": "range", "name": "y", "first": 1, "last": 2}]}, "parameter"),
 ])
-def test_what_does_not_fit_is_refused(client, source, says):
+def test_extension_of_another_kind_or_with_other_parameters_is_refused(client, source, says):
     bag = client.submit(sweep(1))
     reply = client.call("POST", f"/v1/bags/{bag}/extend", {"source": source})
     assert reply.status == 400 and says in reply.body["error"]["message"]
     assert client.call("GET", f"/v1/bags/{bag}").body["tasks"] == 1
 
 
-def test_not_where_others_have_waited_for_it(client):
+def test_target_that_others_have_waited_for_cannot_be_extended(client):
     two = sweep(1)
     two["targets"].append({"name": "merge", "after": ["main"], "command": "merge"})
     bag, pilot = client.submit(two), Pilot(client)
@@ -79,7 +79,7 @@ def test_not_where_others_have_waited_for_it(client):
     assert reply.status == 409 and "main" in reply.body["error"]["message"]
 
 
-def test_what_was_decided_on_an_old_look_is_refused(client):
+def test_extension_is_refused_if_the_bag_was_extended_meanwhile(client):
     bag = client.submit(sweep(1))
     assert client.call("POST", f"/v1/bags/{bag}/extend", {"source": points(2, 2), "seen": 0}).status == 200
     late = client.call("POST", f"/v1/bags/{bag}/extend", {"source": points(2, 3), "seen": 0})
@@ -123,7 +123,7 @@ def test_a_refusal_for_another_reason_is_told(client):
             user.extend(bag, up_to(user.spec(bag), 2))
 
 
-def test_what_was_appended_comes_in_pages(client, monkeypatch):
+def test_appended_sources_come_in_pages(client, monkeypatch):
     monkeypatch.setattr(bags, "PAGE_BYTES", 100)
     bag = client.submit(sweep(1))
     for x in range(2, 12):

@@ -48,7 +48,7 @@ def test_tasks_and_a_cause_are_two_ways(client):
     assert client.call("POST", f"/v1/bags/{bag}/retry", {"tasks": [0], "why": "exit"}).status == 400
 
 
-def test_statistics(client):
+def test_statistics_count_accepted_and_redundant_time(client):
     bag, pilot = client.submit(sweep(3, retries=1)), Pilot(client, cores=3)
     a, b, c = pilot.get(want=3)
     pilot.exchange(reports=[{"a": a[0], "wall": 400}, {"a": b[0], "wall": 100}])

@@ -82,7 +82,7 @@ def test_a_path_that_leads_elsewhere_is_not_brought(client):
         gather._place(gather.TargetOutputs({}, [], set()), "main", [(0, [("../../escape", BLOB, 4, 0o644)])])
 
 
-def test_it_waits_until_then(client):
+def test_task_waits_until_the_target_it_takes_files_from_is_done(client):
     bag = client.submit(two(1))
     said = client.call("GET", f"/v1/bags/{bag}/explain?task=1").body
     assert said["state"] == "waiting" and "main" in said["summary"]

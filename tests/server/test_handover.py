@@ -53,7 +53,7 @@ def test_a_task_is_handed_what_those_before_it_made(client):
     assert {path: blob for path, blob, _, _ in told["inputs"]} == inputs
 
 
-def test_nobody_reads_what_is_not_handed_to_him(client):
+def test_attempt_cannot_read_outputs_that_no_flow_hands_it(client):
     client.submit(graph(["a", "b", "c"], [(0, 1, "in")]))
     pilot = Pilot(client)
     granted = {command[0]: attempt for attempt, command, _ in take(pilot)}
@@ -61,7 +61,7 @@ def test_nobody_reads_what_is_not_handed_to_him(client):
     assert pilot.client.call("GET", f"/v1/blobs/{sha(b'secret')}", X_Attempt=str(granted["c"])).status == 404
 
 
-def test_what_is_brought_along_lies_there(client):
+def test_blob_of_a_flow_is_an_input_of_its_task(client):
     body = b"from elsewhere"
     assert client.call("PUT", f"/v1/blobs/{sha(body)}", raw=body).status == 201
     flows = [(-1, 0, "in/x"), (0, 1, "in/x")]
@@ -85,7 +85,7 @@ def test_after_a_restart_the_files_are_looked_up(start):
     assert command == ["b"] and inputs == {"in": sha(b"kept")}
 
 
-def test_with_little_room_they_are_looked_up_again_and_again(client, monkeypatch):
+def test_handed_files_are_looked_up_again_when_the_cache_is_full(client, monkeypatch):
     monkeypatch.setattr(handover, "KEPT", 1)
     client.submit(graph(["a", "b", "c", "d"], [(0, 2, "in"), (1, 3, "in")]))
     pilot = Pilot(client)

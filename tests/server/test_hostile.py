@@ -105,7 +105,7 @@ def saving(client):
     return bag, pilot, attempt, sha
 
 
-def test_only_checkpoints_that_the_task_names_are_kept(server, client):
+def test_checkpoint_files_that_the_task_does_not_name_are_dropped(server, client):
     bag, pilot, attempt, sha = saving(client)
     names = ["state", "parts/1", "other", "parts/" + "x" * 5_000]
     files = [[name, sha, 5, 0o600] for name in names] + [["state", "ab" * 32, 5, 0o600]]
@@ -121,7 +121,7 @@ def test_checkpoints_with_names_beyond_measure_are_none(server, client):
     assert 0 not in server._runtime.writer.state.bags[bag].checkpoints
 
 
-def test_others_sites_are_not_told_of(client):
+def test_explain_hides_sites_of_other_users(client):
     bob = Client(client.profile, client.token_for("user", user="bob")["token"])
     Pilot(client)
     told = bob.call("GET", f"/v1/bags/{bob.submit(sweep(1))}/explain").body
@@ -130,7 +130,7 @@ def test_others_sites_are_not_told_of(client):
 
 @pytest.mark.parametrize(("path", "body"), [("/v1/bags", b'{"name":"\xff"}'), ("/v1/weights", b'{"user":"\xff"}'),
                                             ("/v1/bags/1/policy", b'{"policy":{"rank":"\xff"}}')])
-def test_what_is_not_utf_8_is_bad_input(client, path, body):
+def test_body_that_is_not_utf_8_is_bad_input(client, path, body):
     client.submit(sweep(1))
     reply = client.call("POST", path, raw=body)
     assert reply.status == 400 and "UTF-8" in reply.body["error"]["message"], reply.raw

@@ -98,7 +98,7 @@ def test_a_chunked_body_over_the_limit_is_cut_off(client):
         pass
 
 
-def test_expect_continue(raw, client):
+def test_expect_header_gets_100_continue(raw, client):
     body = b'{"name": "s", "kind": "local"}'
     got = raw(b"POST /v1/sites HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nAuthorization: Bearer %b\r\n"
               b"Connection: close\r\nContent-Length: %d\r\n\r\n%b" % (client.token.encode(), len(body), body))
@@ -162,7 +162,7 @@ def test_connections_are_bounded(server, client):
     assert client.call("GET", "/health").status == 200
 
 
-def test_one_who_dawdles_is_closed(server, client, monkeypatch):
+def test_sweep_closes_idle_and_slow_connections(server, client, monkeypatch):
     from windfall.server.http import server as layer
     monkeypatch.setattr(layer, "DAWDLE_S", 0)
     monkeypatch.setattr(layer, "IDLE_S", 0)

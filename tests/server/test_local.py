@@ -16,7 +16,7 @@ class Bag:
         return self.work
 
 
-def test_only_bags_that_a_commit_brings_work_to_are_looked_at():
+def test_sleeping_supervisor_checks_only_bags_that_a_commit_brings_work_to():
     async def go():
         bags = {number: Bag() for number in range(1, 100)}
         writer = SimpleNamespace(state=SimpleNamespace(bags=bags, pilots={}), closed=False, listeners=[])

@@ -43,7 +43,7 @@ def test_every_operation_is_complete(document):
             assert named == set(re.findall(r"{(\w+)}", path))
 
 
-def test_what_the_documentation_promises_is_there(document):
+def test_openapi_lists_every_documented_call(document):
     listed = [(method, path) for path, item in document["paths"].items() for method in item]
     calls = {(method.upper(), re.sub(r"{\w+}", "N", path)) for method, path in listed}
     text = DOCUMENT.replace("SHA256", "1").replace("/ID", "/1")
@@ -56,7 +56,7 @@ def test_valid_by_the_standard(document):
     validator.validate(document)
 
 
-def test_metrics(tls):
+def test_metrics_have_the_format_of_prometheus(tls):
     text = Client(tls.profile).call("GET", "/metrics").raw.decode()
     names = set(re.findall(r"^# TYPE (\w+)", text, re.M))
     assert {"windfall_tasks", "windfall_pilots", "windfall_exchanges_total", "windfall_flush_seconds"} <= names
@@ -66,7 +66,7 @@ def test_metrics(tls):
     assert counts == sorted(counts)
 
 
-def test_pilot_zipapp(tls):
+def test_pilots_file_is_served_with_its_hash(tls):
     import hashlib
     reply = Client(tls.profile).call("GET", "/v1/pilot.pyz")
     assert reply.status == 200 and reply.headers["ETag"] == f'"{hashlib.sha256(reply.raw).hexdigest()}"'

@@ -98,7 +98,7 @@ def test_the_same_key_appends_once(client):
     assert append(client, bag, body).code == "conflict", "the numbers have gone on"
 
 
-def test_what_came_is_told_again(client):
+def test_appended_part_is_returned_by_target_with_edges_and_flows(client):
     bag = client.submit(graph())
     wanted = part(1, ("make", table(7)), ("use", table(8)), edges=[[0, 2]], flows=flows(put(client, b"more")))
     append(client, bag, wanted)
@@ -133,7 +133,7 @@ def test_blobs_that_only_a_part_names_are_kept():
     (part(10**15, ("use", table(1)), edges=[[0, 10**15]]), "first"),
     ({"first": 1, "pieces": [], "more": 1}, "more"),
 ])  # fmt: skip
-def test_what_cannot_be_is_refused(client, body, says):
+def test_inconsistent_part_is_refused(client, body, says):
     bag = client.submit(graph())
     reply = append(client, bag, body)
     assert reply.code == "bad-input" and says in json.dumps(reply.body)
@@ -181,6 +181,6 @@ def test_files_go_only_where_the_bag_said_so(client):
     assert reply.code == "bad-input" and "without flows" in reply.body["error"]["message"]
 
 
-def test_only_an_open_bag_may_begin_empty(client):
+def test_closed_bag_without_tasks_is_refused(client):
     closed = {**graph(), "open": False}
     assert client.call("POST", "/v1/bags", closed).code == "bad-input"

@@ -89,14 +89,14 @@ def test_attempts_in_play_are_shown(client):
     assert held["state"] == "started" and held["started"] and held["expected"] is None
 
 
-def test_nobody_elses(client):
+def test_policy_of_another_users_bag_is_hidden(client):
     bag = client.submit(ruled(rank="2"))
     ann = client.token_for("user", user="ann")["token"]
     for method, body in (("GET", None), ("POST", {"policy": {"rank": "9"}})):
         assert client.call(method, f"/v1/bags/{bag}/policy", body, token=ann).status == 404
 
 
-def test_it_survives_a_kill(start):
+def test_changed_policy_survives_a_kill(start):
     server = start()
     client = Client(server.profile)
     bag = client.submit(ruled(requirements="Host.Cores > 64"))

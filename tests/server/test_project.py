@@ -68,7 +68,7 @@ def test_a_failed_write_loses_nothing(tmp_path, error):
     asyncio.run(go())
 
 
-def test_what_was_lost_comes_back_though_nothing_new_is_committed(tmp_path):
+def test_views_recover_after_a_failed_fold_without_a_new_commit(tmp_path):
     async def go():
         async with bench(tmp_path) as b:
             b.commit(finished(0))

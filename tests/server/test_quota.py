@@ -28,7 +28,7 @@ def small(runtime):
     limit(runtime, 1_000)
 
 
-def test_what_a_person_sends_is_refused_beyond_it(client, small):
+def test_upload_of_a_user_is_refused_beyond_the_quota(client, small):
     assert put(client, b"a" * 600).status == 201
     assert put(client, b"b" * 400).status == 201
     refused = put(client, b"c" * 50)
@@ -49,7 +49,7 @@ def test_results_come_home_all_the_same_and_then_no_new_bag_is_taken(client, sma
     assert f"windfall rm {bag} ('greedy'" in refused.body["error"]["hint"]
 
 
-def test_what_is_used_can_be_asked_for(client, runtime, small):
+def test_usage_lists_bytes_by_user_and_bag(client, runtime, small):
     bag, pilot = client.submit(sweep(1, outputs=["out"])), Pilot(client)
     ((attempt, *_),) = pilot.get()
     body = b"r" * 500
@@ -66,14 +66,14 @@ def test_what_is_used_can_be_asked_for(client, runtime, small):
     assert client.call("GET", "/v1/usage?bags=0").body == {"quota": 0, "used": 0, "users": {}, "bags": {}}
 
 
-def test_others_have_quotas_of_their_own(client, small):
+def test_quotas_of_two_users_are_separate(client, small):
     assert put(client, b"a" * 900).status == 201
     other = Client(client.profile, client.token_for("user", user="bob")["token"])
     assert put(other, b"b" * 900).status == 201
     assert put(client, b"c" * 900).status == 507
 
 
-def test_what_is_counted_is_what_lies_there(runtime, client):
+def test_used_bytes_follow_uploads_and_deletions(runtime, client):
     put(client, b"a" * 600)
     store, owner = runtime.blobs.store(), client.call("GET", "/v1/sites").body["sites"][0]["owner"]
     assert store.used(owner) == 600

@@ -119,7 +119,7 @@ def remove_one(home):
     return server, gone, kept, granted
 
 
-def test_what_only_names_attempts_goes_with_its_bag(home):
+def test_retention_drops_facts_that_name_only_attempts_with_their_bag(home):
     server, gone, kept, granted = remove_one(home)
     until(lambda: passed(server))
     server.stop()

@@ -27,7 +27,7 @@ def put(client, body, first=None, last=None, name=None, **headers):
 BODY = os.urandom(3_000_000)
 
 
-def test_there_and_back(client):
+def test_blob_is_returned_as_it_was_sent(client):
     assert client.call("HEAD", f"/v1/blobs/{sha(BODY)}").status == 404
     assert put(client, BODY).status == 201
     reply = client.call("GET", f"/v1/blobs/{sha(BODY)}")
@@ -39,7 +39,7 @@ def test_there_and_back(client):
 @pytest.mark.parametrize("wanted, first, last", [
     ("bytes=0-9", 0, 9), ("bytes=2999990-", 2_999_990, 2_999_999), ("bytes=-5", 2_999_995, 2_999_999),
     ("bytes=1048570-1048590", 1_048_570, 1_048_590), ("bytes=10-99999999", 10, 2_999_999)])
-def test_ranges(client, wanted, first, last):
+def test_range_request_returns_its_part_of_a_blob(client, wanted, first, last):
     put(client, BODY)
     reply = client.call("GET", f"/v1/blobs/{sha(BODY)}", Range=wanted)
     assert reply.status == 206 and reply.raw == BODY[first:last + 1]
@@ -73,7 +73,7 @@ def test_a_broken_connection_keeps_what_arrived(client):
     assert put(client, BODY, 2_500_000, len(BODY) - 1).status == 201
 
 
-def test_what_does_not_fit_its_name_is_refused(client):
+def test_blob_that_does_not_match_its_hash_is_refused(client):
     assert put(client, b"abc", name="0" * 64).status == 400
     assert client.call("HEAD", "/v1/blobs/" + "0" * 64).status == 404
     assert client.call("GET", "/v1/blobs/..%2f..%2fserver.json").status in (400, 404)
@@ -84,7 +84,7 @@ def test_a_range_that_lies(client, header):
     assert client.call("PUT", "/v1/blobs/" + "0" * 64, raw=b"abc", Content_Range=header).status == 400
 
 
-def test_empty(client):
+def test_empty_blob_can_be_sent_and_read(client):
     assert put(client, b"").status == 201
     assert client.call("GET", f"/v1/blobs/{sha(b'')}").raw == b""
 
@@ -141,7 +141,7 @@ def test_a_pilot_that_enrolled_again_reaches_what_it_was_granted_before(client):
     assert stranger.client.call("POST", path, raw=b"x").status == 404
 
 
-def test_there_is_one_store_whoever_asks_first(tmp_path, monkeypatch):
+def test_concurrent_first_calls_open_one_blob_store(tmp_path, monkeypatch):
     """Two would not know of each other's uploads."""
     made = []
 
@@ -199,7 +199,7 @@ def test_a_checkpoint_that_was_not_sent_is_not_given_to_the_next_attempt(client)
     assert pilot.client.call("GET", f"/v1/blobs/{sha(b'secret')}", X_Attempt=str(again)).status == 404
 
 
-def test_what_was_here_before_must_be_sent_all_the_same(client):
+def test_pilot_must_send_a_blob_that_the_server_already_has(client):
     """Else it would be enough to know its name."""
     put(client, BODY)
     client.submit(sweep(1))
@@ -221,7 +221,7 @@ def test_what_was_here_before_must_be_sent_all_the_same(client):
     assert (row["state"], row["note"] or "") == ("succeeded", "")
 
 
-def test_who_sent_what_is_known_after_a_restart_and_forgotten_with_the_attempt(tmp_path):
+def test_sent_blobs_are_known_after_a_restart_until_their_attempt_ends(tmp_path):
     from windfall.server.files.sent import SentBlobs
 
     ended = set()

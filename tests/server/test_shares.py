@@ -3,7 +3,7 @@
 from server_tools import Client, Pilot, sweep
 
 
-def test_by_weight_as_an_admin_says(client):
+def test_shared_site_is_divided_by_the_weights_an_admin_sets(client):
     ann = Client(client.profile, client.token_for("user", user="ann")["token"])
     assert client.call("POST", "/v1/sites", {"name": "lab", "kind": "ssh", "shared": ["ann"]}).status == 201
     rows = client.call("POST", "/v1/weights", {"user": "ann", "weight": 3}).body["allowances"]
@@ -16,7 +16,7 @@ def test_by_weight_as_an_admin_says(client):
     assert held == [2, 6]
 
 
-def test_only_an_admin_and_only_what_can_be(client):
+def test_weights_need_an_admin_a_valid_number_and_a_known_user(client):
     ann = client.token_for("user", user="ann")["token"]
     assert client.call("POST", "/v1/weights", {"user": "ann", "weight": 9}, token=ann).status == 403
     for weight in (0, 1_001, "2", None):

@@ -100,7 +100,7 @@ def test_a_site_is_tended_by_its_owner_only(server, lines):
 
 
 @pytest.mark.parametrize("field", ["accepted", "refused", "stopped", "unstopped"])
-def test_what_is_kept_is_short(lines, field):
+def test_names_too_long_for_the_journal_are_refused(lines, field):
     lines["http"]("add_site", "c", "slurm", LIMITS)
     for line in lines.values():
         with pytest.raises(BadInput):
@@ -108,7 +108,7 @@ def test_what_is_kept_is_short(lines, field):
 
 
 @pytest.mark.parametrize("said", [("m" * (MAX_WORD + 1), 1), ("m-1", -2), ("m-1", 10**400)])
-def test_what_was_found_is_a_number_that_can_be(lines, said):
+def test_impossible_salvage_counts_are_refused(lines, said):
     lines["http"]("add_site", "c", "slurm", LIMITS)
     for line in lines.values():
         with pytest.raises(BadInput):

@@ -25,7 +25,7 @@ def read(report, **more):
     ({"files": [["p", "0" * 64, -1, 1 << 70]]}, "files", [("p", "0" * 64, 0, 1 << 53)]),
     ({"note": "half \ud800"}, "note", "half ?"),
 ])
-def test_one_field_out_of_bounds_costs_nothing(report, field, wanted):
+def test_lenient_decoding_keeps_reports_with_a_field_out_of_bounds(report, field, wanted):
     m = read(report)
     assert [r.a for r in m.reports] == [1, 2] and getattr(m.reports[1], field) == wanted
 

@@ -20,11 +20,11 @@ def test_elliptic_curve_self_signed_no_authority(tmp_path):
     assert (tmp_path / "tls" / "key.pem").stat().st_mode & 0o777 == 0o600
 
 
-def test_made_once(tmp_path):
+def test_certificate_is_made_only_once(tmp_path):
     assert certificates.context(tmp_path / "tls")[1] == certificates.context(tmp_path / "tls")[1]
 
 
-def test_only_the_pinned_one_is_trusted(tls, tmp_path):
+def test_client_trusts_only_the_pinned_certificate(tls, tmp_path):
     _, other = certificates.context(tmp_path / "other")
     with pytest.raises(ssl.SSLCertVerificationError):
         connect({**tls.profile, "certificate": other}).request("GET", "/health")

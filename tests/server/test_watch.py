@@ -40,7 +40,7 @@ def test_rows_come_with_the_commit(client):
 
 
 @pytest.mark.parametrize("recent", [512, 0])
-def test_one_who_comes_late_misses_nothing(server, client, recent):
+def test_late_subscriber_gets_every_row(server, client, recent):
     """From memory where the last commits reach back far enough, from the views where not."""
     submitted = client.call("POST", "/v1/bags", sweep(6)).body
     pilot = Pilot(client, cores=8)
@@ -62,7 +62,7 @@ def test_a_bag_that_is_over_is_told_at_once(client):
     assert lines[-1]["done"] and [row["state"] for line in lines for row in line["rows"]] == ["cancelled"]
 
 
-def test_heartbeat(monkeypatch, tmp_path):
+def test_idle_stream_sends_heartbeats(monkeypatch, tmp_path):
     monkeypatch.setattr(subscribe, "HEARTBEAT_S", 0.1)
     server = Embedded(tmp_path / "home")
     client = Client(server.start())
@@ -83,7 +83,7 @@ def test_a_slow_one_is_told_to_resume(server, client, monkeypatch):
     assert list(lines)[-1] == {"resume": True}
 
 
-def test_one_who_is_lost_in_the_old_rows_resumes_from_where_these_ended(server, client, monkeypatch):
+def test_subscriber_overrun_while_it_reads_old_rows_resumes_after_them(server, client, monkeypatch):
     """While pages of the past are read, more happens than may wait for one subscriber."""
     monkeypatch.setattr(subscribe, "MAX_WAITING", 2)
     number = client.submit(sweep(8))
@@ -187,7 +187,7 @@ def test_a_restart_does_not_change_when_things_began(tmp_path):
     server.stop()
 
 
-def test_only_those_whose_attempt_ended_are_woken(server, client):
+def test_commit_wakes_only_followers_of_ended_attempts(server, client):
     """Counted: a commit about something else wakes nobody who follows an output."""
     number = client.submit(sweep(2))
     pilot = Pilot(client)
@@ -251,7 +251,7 @@ def test_a_subscriber_that_leaves_is_forgotten(server, client):
     until(lambda: server._runtime.hub.subscribers == 0)
 
 
-def test_live_output(server, client):
+def test_live_output_is_streamed_until_the_attempt_ends(server, client):
     number = client.submit(sweep(1))
     pilot = Pilot(client)
     (attempt, _), = pilot.get()

@@ -91,7 +91,7 @@ def test_an_unknown_command(connect: Callable[[], Channel]) -> None:
         assert answer.exit == 127
 
 
-def test_what_takes_too_long_is_ended(connect: Callable[[], Channel]) -> None:
+def test_command_beyond_its_time_limit_is_killed(connect: Callable[[], Channel]) -> None:
     before = time.monotonic()
     with pytest.raises(SiteUnreachable, match="not ended within"):
         with_channel(connect, lambda channel: channel.run(["sleep", "61.25"], timeout=0.5))
@@ -103,7 +103,7 @@ def test_what_takes_too_long_is_ended(connect: Callable[[], Channel]) -> None:
     assert _processes("61.25") == []
 
 
-def test_what_a_command_leaves_behind_is_ended_with_it() -> None:
+def test_processes_that_hold_a_commands_output_end_with_it() -> None:
     """It has the command's output, which so never ends.  Who fled to a session of his own keeps nothing open here."""
     async def run() -> None:
         channel, before = Here(), len(os.listdir("/proc/self/fd"))
@@ -135,7 +135,7 @@ def _processes(word: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_what_a_command_leaves_running_keeps_nothing_back(tmp_path: Path, loop: Any) -> None:
+def test_detached_process_does_not_delay_the_answer(tmp_path: Path, loop: Any) -> None:
     """The server's loop is not the command line's, and starts processes in its own way."""
     script = "sleep 600 </dev/null >/dev/null 2>&1 & echo $!"
     with asyncio.Runner(loop_factory=loop) as runner:
@@ -183,7 +183,7 @@ def test_many_commands_at_once(connect: Callable[[], Channel]) -> None:
 
 
 @pytest.mark.parametrize("argv", [[], ["a\nb"], ["a", "\0"], ["x" * 200_000]])
-def test_what_is_no_command(argv: list[str]) -> None:
+def test_malformed_command_is_refused(argv: list[str]) -> None:
     with pytest.raises((BadInput, TooLarge)):
         checked(argv)
 
@@ -191,7 +191,7 @@ def test_what_is_no_command(argv: list[str]) -> None:
 # --- SSH alone -------------------------------------------------------------------------------------------------
 
 
-def test_what_login_scripts_print_is_not_the_answer(server: Sshd) -> None:
+def test_output_of_login_scripts_is_not_part_of_the_answer(server: Sshd) -> None:
     home = Path(pwd.getpwnam(USER).pw_dir)
     before = home.joinpath(".profile").read_text() if home.joinpath(".profile").exists() else None
     try:
@@ -231,7 +231,7 @@ def test_a_key_that_is_not_accepted(server: Sshd, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("host", "why", "cure"), [
     ("127.0.0.1", "nothing listens there", "port"), ("nosuch.invalid", "no host of that name", "name")])
-def test_nobody_there(host: str, why: str, cure: str) -> None:
+def test_unreachable_host_is_reported_with_a_cure(host: str, why: str, cure: str) -> None:
     with pytest.raises(SiteUnreachable, match=f"cannot be reached: {why}") as failed:
         with_channel(lambda: Secure(host, "nobody", 1, options={"config": None, "known_hosts": None}),
                      lambda channel: channel.run(["true"]))

@@ -71,7 +71,7 @@ def test_a_short_file(tmp_path: Path) -> None:
     assert site_file.load(tmp_path / "x.toml") == site_file.Site("x", "local", (Shape(3600),), folder="windfall/x")
 
 
-def test_what_would_be_submitted_is_shown() -> None:
+def test_example_shows_the_submission_of_a_site() -> None:
     text = example(site_file.parse(FULL), DIGEST)
     assert text.startswith("$ sbatch --parsable --no-requeue --job-name=wfexample-1 ")
     for line in ("#SBATCH --constraint=avx2", "SCRATCH=/scratch/me; export SCRATCH", "module load python",
@@ -118,7 +118,7 @@ def test_complaints_name_the_place(old: str, new: str, line: int, says: str) -> 
     assert wrong.value.where == f"big.toml:{line}" and says in str(wrong.value)
 
 
-def test_what_does_not_go_together() -> None:
+def test_contradictory_site_settings_are_refused() -> None:
     with pytest.raises(BadInput, match="needs a host"):
         site_file.parse(SHORT.replace('"local"', '"ssh"'))
     with pytest.raises(BadInput, match="no host"):
@@ -130,7 +130,7 @@ def test_what_does_not_go_together() -> None:
 
 
 @given(st.integers(0, len(FULL)), st.integers(0, 40), st.text(max_size=10))
-def test_whatever_is_written(at: int, gone: int, instead: str) -> None:
+def test_damaged_site_file_gives_a_site_or_an_error_with_its_place(at: int, gone: int, instead: str) -> None:
     try:
         site = site_file.parse(FULL[:at] + instead + FULL[at + gone :])
     except BadInput as error:

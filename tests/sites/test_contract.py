@@ -49,7 +49,7 @@ def _needs_arrays(system: System) -> None:
         pytest.skip("PBS's commands over Slurm list a waiting array as one job")
 
 
-def test_one_job_from_submission_to_its_end(system: System) -> None:
+def test_job_is_listed_from_its_submission_to_its_end(system: System) -> None:
     job = system.job(1.5, variables=(("GREETING", "it's $HOME, \"quoted\" \\ `here` | & ; *"),),
                      setup=("GREETED=\"$GREETING too\"; export GREETED",))
     id = system.submit(job)
@@ -93,7 +93,7 @@ def test_a_running_job_is_cancelled_and_told(system: System, running: Job) -> No
     assert system.said(running)[1] in ("SIGTERM", "SIGUSR2")
 
 
-def test_what_is_gone_can_be_cancelled_again(system: System, running: Job) -> None:
+def test_cancelling_an_ended_job_is_no_error(system: System, running: Job) -> None:
     listed = system.listed(running)
     system.cancel(listed)
     system.until(lambda: system.states(running) == {})
@@ -184,5 +184,5 @@ def _signalled(system: System) -> None:
     system.until(lambda: system.states(job) == {}, 30)
 
 
-def test_nothing_is_held(system: System) -> None:
+def test_contract_jobs_are_never_held(system: System) -> None:
     assert [each for each in system.listed() if each.state == HELD] == []

@@ -114,7 +114,7 @@ def test_htcondor_starts_nothing_twice() -> None:
     {"nonce": "-7"}, {"nonce": "a-07"}, {"count": 0}, {"count": 10**9}, {"shape": Shape(0)},
     {"shape": Shape(60, cores=0)}, {"shape": Shape(60, memory=-1)},
 ])  # fmt: skip
-def test_what_cannot_be_said_exactly_is_refused(named: str, fields: dict[str, object]) -> None:
+def test_job_that_a_dialect_cannot_write_exactly_is_refused(named: str, fields: dict[str, object]) -> None:
     with pytest.raises(BadInput):
         dialect(named).submit(job(**fields))
 
@@ -127,14 +127,14 @@ def test_a_machine_without_batch_system_has_no_accounts(named: str) -> None:
 
 @NAMED
 @pytest.mark.parametrize("id", ["-u everybody", "1; rm -rf", "$(x)", "", "1 2", "../..", "--all", "1\n2"])
-def test_only_ids_are_cancelled(named: str, id: str) -> None:
+def test_cancel_refuses_words_that_are_not_job_ids(named: str, id: str) -> None:
     with pytest.raises(BadInput):
         list(dialect(named).cancel([id]))
 
 
 @NAMED
 @pytest.mark.parametrize("user", ["-u", "a b", "$(x)", "", "a;b", "a\nb"])
-def test_only_users_are_listed(named: str, user: str) -> None:
+def test_listing_refuses_words_that_are_not_user_names(named: str, user: str) -> None:
     with pytest.raises(BadInput):
         dialect(named).listing(user)
 

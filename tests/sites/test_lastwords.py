@@ -34,13 +34,13 @@ from windfall.sites.dialects.job import Job, Shape
     ("OSError: [Errno 28] No space left on device: '/tmp/x'\n", "disk", "No space left"),
     ("windfall-pilot: ticket.json can be read by others (mode 0644)\n", "refused", "mode 0644"),
 ])  # fmt: skip
-def test_causes(log: str, kind: str, says: str) -> None:
+def test_job_log_tells_the_cause(log: str, kind: str, says: str) -> None:
     found = cause("some module says hello\n" + log)
     assert found is not None and found.kind == kind and says in found.says
     assert found.cure or kind == "refused"
 
 
-def test_who_tries_again_may_yet_come() -> None:
+def test_cause_is_not_sure_while_the_pilot_tries_again() -> None:
     tries = "windfall-pilot: no server at h:1: timed out; trying again\n"
     assert not cause(tries).sure and cause(tries + "windfall-pilot: could not enrol\n").sure  # type: ignore[union-attr]
     assert cause("windfall-pilot: enrolled at h:1 with 4 cores\n") is None and cause("") is None
@@ -82,13 +82,13 @@ def test_the_pilot_says_that_python_is_too_old(
 
 
 @given(st.text(max_size=200))
-def test_whatever_a_log_says(log: str) -> None:
+def test_hostile_log_gives_printable_text_or_no_cause(log: str) -> None:
     found = cause("windfall-pilot: " + log)
     assert found is None or not any(ord(char) < 32 for char in found.says)
     assert last(log).count("\n") < 5
 
 
-def test_what_cleans_up_is_not_cancelled() -> None:
+def test_cleanup_finishes_before_its_cancellation_is_passed_on() -> None:
     """However often somebody presses Ctrl-C meanwhile; then the cancellation is passed on."""
     done = []
 

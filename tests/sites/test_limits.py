@@ -59,7 +59,9 @@ def test_too_many_jobs_are_back_pressure(limited: System, free: System) -> None:
     ({"shape": Shape(60, cores=1000)}, text.SHAPE), ({"shape": Shape(3600), "queue": "short"}, text.SHAPE),
     ({"count": 5000}, text.ARRAY), ({"queue": "nonsense"}, text.QUEUE),
 ])  # fmt: skip
-def test_other_refusals_are_told_from_it(free: System, fields: dict[str, Any], kind: str) -> None:
+def test_refusals_for_shape_array_and_queue_are_told_from_limits(
+    free: System, fields: dict[str, Any], kind: str
+) -> None:
     with pytest.raises(SiteRefused) as refused:
         free.submit(free.job(**fields))
     assert refused.value.kind == kind, refused.value.message

@@ -57,7 +57,7 @@ def secure(site: Codes) -> Secure:
     return Secure("127.0.0.1", USER, site.sshd.port, options=site.sshd.options)
 
 
-def test_one_code_is_enough_for_everything(site: Codes) -> None:
+def test_connection_asks_for_one_code_for_all_commands(site: Codes) -> None:
     person = Person("111111")
 
     async def work(channel: Secure) -> None:
@@ -85,7 +85,7 @@ def test_one_code_is_enough_for_everything(site: Codes) -> None:
     with_channel(lambda: secure(site), again)  # the code of before is worth nothing any more
 
 
-def test_without_a_code_nothing_is_tried_twice(site: Codes) -> None:
+def test_refused_login_is_not_tried_again_without_a_code(site: Codes) -> None:
     async def work(channel: Secure) -> None:
         for _ in range(20):
             with pytest.raises(SiteRefused, match="asks for a code") as refused:

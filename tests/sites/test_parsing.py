@@ -43,7 +43,7 @@ def test_a_listing_is_whole_or_an_error_however_long_it_is(name: str, monkeypatc
         dialect(name).listed(printed(LONG[name](501)))
 
 
-def test_what_others_have_in_the_queue_hides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_of_other_users_do_not_count_against_the_listing_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where PBS lists everybody's jobs."""
     monkeypatch.setattr(text, "MAX_JOBS", 500)
     others = "Job Id: 7.s\n    Job_Name = x\n    Job_Owner = bob@h\n    job_state = Q\n" * 1000
@@ -52,14 +52,14 @@ def test_what_others_have_in_the_queue_hides_nothing(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("said", ["", "a", "\n", "a\n", "a\n\nb", " \n\t\na b \n", "\n\n a"])
-def test_lines(said: str) -> None:
+def test_lines_are_split_without_blank_ones(said: str) -> None:
     assert list(text.lines(said)) == [line for line in said.split("\n") if line.strip()]
 
 
 # --- Slurm -----------------------------------------------------------------------------------------------------
 
 
-def test_squeue() -> None:
+def test_output_of_squeue_is_parsed() -> None:
     jobs = slurm.listed(printed(
         "12_7|R|1794758400|4|None|wfabcd-100\n"
         "12_8|PD|1794760000|4|Resources|wfabcd-100\n"
@@ -102,7 +102,7 @@ def test_squeue() -> None:
     ("sh: 1: sbatch: not found", text.MISSING),
     ("sbatch: error: the moon is in the wrong place", text.OTHER),
 ])  # fmt: skip
-def test_what_sbatch_says_no_to(err: str, kind: str) -> None:
+def test_refusals_of_sbatch_are_classified(err: str, kind: str) -> None:
     with pytest.raises(SiteRefused) as refused:
         slurm.submitted(printed("", 1, err))
     assert refused.value.kind == kind and refused.value.hint == text.CURES[kind]
@@ -113,7 +113,7 @@ def test_what_sbatch_says_no_to(err: str, kind: str) -> None:
     "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation",
     "sbatch: error: Batch job submission failed: Zero Bytes were transmitted or received",
 ])  # fmt: skip
-def test_what_may_have_been_submitted(err: str) -> None:
+def test_unanswered_sbatch_is_not_a_refusal(err: str) -> None:
     with pytest.raises(SiteUnreachable):
         slurm.submitted(printed("", 1, err))
 
@@ -129,12 +129,12 @@ def test_the_id_of_a_job() -> None:
     printed("you have 5 units left\n"), printed("", -9), printed("", 137), printed("", 143, "Terminated"),
     printed("", 1, "no time limit given, using 1h\nSocket timed out on send/recv operation"),
 ])
-def test_what_may_have_been_submitted_is_not_taken_for_refused(dialect: Any, answer: Answer) -> None:
+def test_unclear_answer_to_a_submission_is_not_a_refusal(dialect: Any, answer: Answer) -> None:
     with pytest.raises(SiteUnreachable):
         dialect.submitted(answer)
 
 
-def test_shares() -> None:
+def test_output_of_sshare_gives_the_balances() -> None:
     assert slurm.balanced(printed(
         "proj|||cpu=6000||cpu=0\nproj||999|cpu=6000,gres/gpu=10|cpu=5000,mem=9|cpu=700,mem=1\n"
         " proj|me|1200||cpu=20|cpu=300\nother|me|60||||\n")) == [
@@ -220,7 +220,7 @@ def test_a_range_of_tasks_is_bounded() -> None:
     ("Unable to run job: job rejected: array job task number of 5000 exceeds limit of max_aj_tasks=2000", text.ARRAY),
     ('Unable to run job: denied: host "x" is no submit host.', text.DENIED),
 ])  # fmt: skip
-def test_what_grid_engine_says_no_to(err: str, kind: str) -> None:
+def test_refusals_of_grid_engine_are_classified(err: str, kind: str) -> None:
     with pytest.raises(SiteRefused) as refused:
         gridengine.submitted(printed("", 1, err))
     assert refused.value.kind == kind
@@ -234,7 +234,7 @@ def test_a_master_that_is_down() -> None:
 # --- HTCondor --------------------------------------------------------------------------------------------------
 
 
-def test_condor_q() -> None:
+def test_output_of_condor_q_is_parsed() -> None:
     ads = [{"ClusterId": 3, "ProcId": 0, "JobStatus": 2, "JobBatchName": "wfabcd-100",
             "JobCurrentStartDate": 1794758400, "RequestCpus": 4},
            {"ClusterId": 3, "ProcId": 1, "JobStatus": 1, "JobBatchName": "wfabcd-100"},
@@ -258,7 +258,7 @@ def test_condor_q() -> None:
     ("ERROR: Number of jobs in a submission would exceed MAX_JOBS_PER_SUBMISSION", text.ARRAY),
     ("ERROR: Failed to commit job submission into the queue. Job rejected by submit requirement", text.SHAPE),
 ])  # fmt: skip
-def test_what_htcondor_says_no_to(err: str, kind: str) -> None:
+def test_refusals_of_htcondor_are_classified(err: str, kind: str) -> None:
     with pytest.raises(SiteRefused) as refused:
         htcondor.submitted(printed("", 1, err))
     assert refused.value.kind == kind
@@ -354,7 +354,7 @@ def test_jobs_that_ended_while_pbs_was_asked() -> None:
     ("qsub: Array job exceeds server or queue size limit", text.ARRAY),
     ("qsub: Invalid account", text.ACCOUNT),
 ])  # fmt: skip
-def test_what_pbs_says_no_to(err: str, kind: str) -> None:
+def test_refusals_of_pbs_are_classified(err: str, kind: str) -> None:
     with pytest.raises(SiteRefused) as refused:
         pbs.submitted(printed("", 1, err))
     assert refused.value.kind == kind
@@ -384,7 +384,7 @@ BJOBS = """\
 """
 
 
-def test_bjobs() -> None:
+def test_output_of_bjobs_is_parsed() -> None:
     assert lsf.listed(printed(BJOBS)) == [
         Listed("501[7]", "abcd-106", RUNNING, "", 1794758400, 4),
         Listed("501[8]", "abcd-107", QUEUED, "Job slot limit reached;Load information unavailable"),
@@ -396,7 +396,7 @@ def test_bjobs() -> None:
         lsf.listed(printed("", 255, "LSF is down. Please wait ...\nCannot connect to LSF. Please wait ..."))
 
 
-def test_bsub() -> None:
+def test_output_of_bsub_gives_the_job_id() -> None:
     assert lsf.submitted(printed("Job <501> is submitted to queue <normal>.\n")) == "501"
     assert lsf.submitted(printed("Job <502> is submitted to default queue <normal>.\n")) == "502"
 
@@ -409,7 +409,7 @@ def test_bsub() -> None:
     ("Bad resource requirement syntax. Job not submitted.", text.SHAPE),
     ("User cannot use the queue. Job not submitted.", text.DENIED),
 ])  # fmt: skip
-def test_what_lsf_says_no_to(err: str, kind: str) -> None:
+def test_refusals_of_lsf_are_classified(err: str, kind: str) -> None:
     with pytest.raises(SiteRefused) as refused:
         lsf.submitted(printed("", 255, err))
     assert refused.value.kind == kind
@@ -481,7 +481,7 @@ def test_parsers_take_anything(case: tuple[str, Answer]) -> None:
 
 
 @given(st.text(max_size=300))
-def test_what_is_shown_is_one_plain_line(hostile: str) -> None:
+def test_plain_text_is_one_printable_line(hostile: str) -> None:
     line = text.plain(hostile, 50)
     assert len(line) <= 50 and line.isprintable() or not line.strip() or all(ord(char) > 31 for char in line)
     assert "\n" not in line and "\x1b" not in line and "\u202e" not in line

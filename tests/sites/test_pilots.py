@@ -64,7 +64,7 @@ def _bag(client: Client, name: str, command: str, tasks: int) -> int:
     return client.submit(made.bag)
 
 
-def test_one_bag_over_all_of_them(world: tuple[Client, dict[str, System]]) -> None:
+def test_bag_runs_on_pilots_of_all_batch_systems(world: tuple[Client, dict[str, System]]) -> None:
     client, systems = world
     jobs = {name: _pilots(system) for name, system in systems.items()}
     wanted = {nonce for each in jobs.values() for job in each for nonce in job.nonces}

@@ -134,7 +134,7 @@ def test_a_workstation_by_ssh(place: Place) -> None:
     assert "Slurm" in says and cure, says
 
 
-def test_slurm(place: Place, slurm: Slurm) -> None:
+def test_trial_works_on_slurm_and_names_what_is_wrong(place: Place, slurm: Slurm) -> None:
     place.door(f"SetEnv SLURM_CONF={slurm.conf}")
     place.add("big", "--slurm", "--partition", "normal", "--cores", "2")
     answer = place.test("big")
@@ -192,7 +192,7 @@ def _interrupted(place: Place, slurm: Slurm) -> None:
     place.nothing_left("slow")
 
 
-def test_grid_engine(place: Place) -> None:
+def test_trial_works_on_grid_engine_and_names_what_is_wrong(place: Place) -> None:
     cell = GridEngine(f"w{os.getpid():x}")
     place.stack.callback(cell.stop)
     env = " ".join(f"{key}={value}" for key, value in cell.env.items() if key != "SGE_ND")
@@ -209,7 +209,7 @@ def test_grid_engine(place: Place) -> None:
 
 
 @pytest.mark.parametrize("named", ["htcondor", "torque"])
-def test_where_no_ssh_leads(place: Place, named: str) -> None:
+def test_trial_works_on_htcondor_and_torque(place: Place, named: str) -> None:
     """The commands are in a Debian, or a folder, of their own."""
     system = SYSTEMS[named]()
     place.stack.callback(system.close)
@@ -327,7 +327,7 @@ def test_a_node_without_any_way(place: Place, island: Network) -> None:
     assert site_file.named(place.home / "sites" / "cut.toml").reach == "direct"
 
 
-def test_without_any_server(tmp_path: Path) -> None:
+def test_trial_without_a_server_finds_the_relay(tmp_path: Path) -> None:
     """The command brings its own, which listens nowhere: pilots come through the relay."""
     require()
     with ExitStack() as stack:
@@ -354,7 +354,7 @@ def read_until(process: subprocess.Popen[str], word: str) -> str:
     raise AssertionError(said)
 
 
-def test_other_sites_go_on(place: Place) -> None:
+def test_trial_that_hangs_delays_no_other(place: Place) -> None:
     """A site that hangs keeps nobody waiting but who asked for it."""
     place.add("desk")
     place.add("hangs", "--setup", "sleep 600")

@@ -13,7 +13,7 @@ from windfall.store.journal import Journal
 from .small_disk import fill, small_disk
 
 
-def test_on_a_roomy_disk(tmp_path: Path) -> None:
+def test_reserve_is_made_and_released_on_an_empty_disk(tmp_path: Path) -> None:
     room = DiskRoom(tmp_path, low=MEBI, reserve=MEBI)
     assert room.check() == "ok"
     assert room.renew() and room.renew() and room.held()
@@ -43,7 +43,7 @@ def test_low_then_full_then_room_again(tmp_path: Path) -> None:
         assert room.check() == "ok" and room.renew()
 
 
-def test_with_the_reserve_released_results_are_still_taken(tmp_path: Path) -> None:
+def test_journal_takes_results_after_the_reserve_is_released(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", 16) as disk:
         room = DiskRoom(disk)
         room.renew()

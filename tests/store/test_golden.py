@@ -111,7 +111,7 @@ def test_the_results_are_shown(journal: Journal, expected: Any, tmp_path: Path) 
         assert all(contains(*pair) for pair in zip(now[bag], rows, strict=True))
 
 
-def test_its_bags_tell_all_kinds_of_ends(expected: Any) -> None:
+def test_golden_journal_holds_all_kinds_of_ends(expected: Any) -> None:
     """Of the file itself: a golden file that holds little proves little."""
     rows = [row for rows in expected["results"].values() for row in rows]
     assert {row["state"] for row in rows} == {"succeeded", "failed", "cancelled"} and any(row["files"] for row in rows)

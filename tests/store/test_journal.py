@@ -36,7 +36,7 @@ def filled(path: Path, rows: int = 10) -> None:
     journal.close()
 
 
-def test_what_was_appended_reads_back_after_reopening(path: Path) -> None:
+def test_appended_rows_read_back_after_reopening(path: Path) -> None:
     filled(path)
     journal = Journal.open(path)
     assert list(journal.read(0)) == [(n + 1, n * 10, b"body %d" % n) for n in range(10)]
@@ -322,7 +322,7 @@ def test_a_second_opening_in_the_same_process_is_refused(path: Path) -> None:
     journal.close()
 
 
-def test_another_program_that_holds_the_database_is_noticed(path: Path) -> None:
+def test_journal_held_by_another_program_is_reported_as_locked(path: Path) -> None:
     filled(path)
     other = sqlite3.connect(path)
     other.execute("PRAGMA locking_mode = EXCLUSIVE")
@@ -353,7 +353,7 @@ def test_a_file_that_is_no_journal_is_left_alone(path: Path, content: bytes, say
     assert path.read_bytes() == content
 
 
-def test_somebody_elses_database_is_left_alone(path: Path) -> None:
+def test_database_of_another_program_is_refused_and_unchanged(path: Path) -> None:
     other = sqlite3.connect(path)
     other.execute("CREATE TABLE precious (x)")
     other.close()
@@ -449,7 +449,7 @@ def test_every_layout_ever_written_still_opens(path: Path, version: int) -> None
     journal.close()
 
 
-def test_there_is_a_golden_file_of_every_layout() -> None:
+def test_every_layout_has_a_golden_file() -> None:
     assert sorted(file.name for file in GOLDEN.glob("v*.db")) == [f"v{n}.db" for n in range(schema.VERSION + 1)]
     assert sorted(schema.UPGRADES) == list(range(schema.VERSION))
 

@@ -91,7 +91,7 @@ def test_the_library_itself_does_no_harm(shim: Path, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_where_locks_belong_to_processes_a_child_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_child_process_tests_locks_that_belong_to_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locking, "_OWN_DESCRIPTOR", None)
     path = tmp_path / "lock"
     lock = Lock.take(path)

@@ -57,7 +57,7 @@ def test_transfers_and_lost_copies_go_with_their_bag() -> None:
     assert edited(edit, f.CopiesLost(3, "host here a", [(GONE, [(0, 1)])], "gone"), there) == [there]
 
 
-def test_what_cannot_be_judged_stays() -> None:
+def test_retention_keeps_facts_whose_bag_it_cannot_tell() -> None:
     """A pass that goes on in the middle has not seen the grant."""
     assert edited(DropRemovedBags({KEPT}), f.Started(2, 1, [7])) == [f.Started(2, 1, [7])]
 

@@ -268,7 +268,7 @@ def test_reopened_they_are_where_they_were(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("doubt", ["ahead", "other", "version", "garbage", "truncated", "tables"])
-def test_on_any_doubt_they_begin_anew(tmp_path: Path, doubt: str) -> None:
+def test_doubtful_views_are_rebuilt_from_the_start(tmp_path: Path, doubt: str) -> None:
     path = tmp_path / "views.db"
     views = Views.open(path, "id")
     play(views, [finished(10, list(range(500)), list(range(500)))])
