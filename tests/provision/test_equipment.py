@@ -11,7 +11,7 @@ import pytest
 
 from windfall.errors import SiteError
 from windfall.provision.routes import Reach
-from windfall.provision.server_link import Door
+from windfall.provision.server_link import ServerAddress
 from windfall.provision.site_files import Equipped, equip
 from windfall.provision.trial_pilot import Attempt, TrialSetting
 from windfall.sites.channels.here import Here
@@ -34,8 +34,8 @@ class Line:
     async def enrolment(self, site: str, days: int) -> tuple[str, str]:
         return "id", "secret"
 
-    async def door(self) -> Door:
-        return Door("https://localhost:1", "certificate")
+    async def pilots_address(self) -> ServerAddress:
+        return ServerAddress("https://localhost:1", "certificate")
 
 
 def equipped(folder: Path, kept: Path) -> Equipped:

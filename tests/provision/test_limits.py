@@ -232,7 +232,7 @@ def test_a_balance_that_nobody_keeps_is_not_endless(person: User, clusters: list
     person.serve()
     bag = person.bag("echo {n}", 2)
     until(lambda: control.path(person.home).exists(), 60)
-    until(lambda: "does not say what any account has left" in person.tended().get(site, {}).get("trouble", ""), 60)
+    until(lambda: "gives no balance for any account" in person.tended().get(site, {}).get("trouble", ""), 60)
     assert "core-hours" in person.trouble(site) and not clusters[0].submitted()
     _site(person, clusters[0], '[[shapes]]\nwalltime = "10min"\n', balance="false")
     assert person.client.wait(bag)["counts"]["succeeded"] == 2

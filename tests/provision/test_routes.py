@@ -10,7 +10,7 @@ import pytest
 from windfall.errors import BadInput
 from windfall.provision import routes
 from windfall.provision.relay import Hello
-from windfall.provision.server_link import Door
+from windfall.provision.server_link import ServerAddress
 from windfall.sites import site_file
 from windfall.sites.site_file import Site
 
@@ -23,11 +23,11 @@ def site(**fields: str) -> Site:
 
 
 def test_direct_route_has_the_address_of_file_or_server() -> None:
-    door = Door("https://here:1", "PEM")
-    assert routes.direct(site(), door).routes == [{"kind": "direct", "address": "https://here:1"}]
-    assert routes.direct(site(server="https://there:2"), door).server == "https://there:2"
+    address = ServerAddress("https://here:1", "PEM")
+    assert routes.direct(site(), address).routes == [{"kind": "direct", "address": "https://here:1"}]
+    assert routes.direct(site(server="https://there:2"), address).server == "https://there:2"
     with pytest.raises(BadInput, match="Unix socket only"):
-        routes.direct(site(), Door("unix:/s", ""))
+        routes.direct(site(), ServerAddress("unix:/s", ""))
 
 
 def test_routes_through_a_relay_follow_the_reach() -> None:

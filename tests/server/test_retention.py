@@ -185,7 +185,7 @@ def test_a_step_waits_for_a_quiet_moment(monkeypatch):
             @property
             def groups(self):
                 return groups.pop(0)
-        await retention.Retention(Writer(), None, None)._quiet()
+        await retention.Retention(Writer(), None, None)._wait_until_idle()
         return len(groups)
     busy = list(range(1000))
     assert asyncio.run(looks([1, 2, 2, 3, 3, 3, 9])) == 1  # 1→2 and 2→3 were busy, 3→3 was quiet

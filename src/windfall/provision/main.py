@@ -11,7 +11,7 @@ from pathlib import Path
 from windfall.client.profile import Profile
 from windfall.errors import BadInput
 from windfall.provision.provisioner import Provisioner
-from windfall.provision.remote_link import Remote
+from windfall.provision.remote_link import RemoteLink
 
 
 def provision(home: Path, profile: Profile, landing: float) -> int:
@@ -28,7 +28,7 @@ async def _provision(home: Path, profile: Profile, landing: float) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    line = Remote(profile)
+    line = RemoteLink(profile)
     provisioner = Provisioner(home, line, landing=landing)
     provisioner.profile = lambda: profile
     running = asyncio.ensure_future(provisioner.run())

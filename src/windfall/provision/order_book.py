@@ -74,7 +74,7 @@ class News(NamedTuple):
     salvaged: list[tuple[str, int]]
 
 
-class Carrier:
+class OrderBook:
     """The book.  `most`: pilots in one submission; `many`: jobs in one cancellation; `company`: pilots in one
     salvage."""
 
@@ -173,7 +173,7 @@ class Carrier:
         for at in range(0, len(every), self.many):
             yield Cancel(tuple(every[at : at + self.many]))
 
-    def wanted(self, submit: Submit) -> list[Submit]:
+    def still_wanted(self, submit: Submit) -> list[Submit]:
         """Return the part of a submission that is still wanted.  Report the rest as stopped: it was never submitted."""
         for pair in [pair for pair, waits in self._stops.items() if waits and pair[0] in dict.fromkeys(submit.nonces)]:
             del self._stops[pair]
@@ -240,7 +240,7 @@ class Carrier:
             if alone:
                 self._alone[nonce] = None
 
-    def looked(self) -> None:
+    def listing_ended(self) -> None:
         """Note the end of a listing, successful or not: the next order to list is a new one."""
         self._looking = False
 

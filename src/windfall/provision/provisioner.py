@@ -18,9 +18,9 @@ from windfall.core.messages.facts import Limits
 from windfall.errors import NotFound, WindfallError
 from windfall.provision import control, site_limits
 from windfall.provision.routes import Reach
-from windfall.provision.server_link import Line
+from windfall.provision.server_link import ServerLink
 from windfall.provision.site_files import equip
-from windfall.provision.tender import FIRST_S, LANDING_S, LONGEST_S, Over, Tender
+from windfall.provision.tender import FIRST_S, LANDING_S, LONGEST_S, Superseded, Tender
 from windfall.sites import site_file
 from windfall.sites.channels.channel import Channel, Question
 from windfall.sites.channels.open import channel
@@ -72,7 +72,7 @@ class TendedSite:
 class Provisioner:
     """`home` is the user's data folder: `sites` in it has the site files, `provision` the tokens kept between runs."""
 
-    def __init__(self, home: Path, line: Line, opened: Open = channel, landing: float = LANDING_S) -> None:
+    def __init__(self, home: Path, line: ServerLink, opened: Open = channel, landing: float = LANDING_S) -> None:
         self.home, self.line, self.opened, self.landing = home, line, opened, landing
         self.places: dict[str, TendedSite] = {}  # by the file's name
         self.bad: dict[str, str] = {}  # files that cannot be read, and why
@@ -190,7 +190,7 @@ class Provisioner:
             began = asyncio.get_running_loop().time()
             try:
                 await self._tend(place, name)
-            except Over:
+            except Superseded:
                 place.trouble = f"another provisioner starts pilots there; next try in {AGAIN_S:.0f} s"
                 log.warning("%s: %s", place.site.name, place.trouble)
                 pause = max(pause, AGAIN_S)

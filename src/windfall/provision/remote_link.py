@@ -16,14 +16,14 @@ from windfall.client.http import Http
 from windfall.client.profile import Profile
 from windfall.core.messages.facts import Limits
 from windfall.errors import BadInput, WindfallError
-from windfall.provision.server_link import Door, TendReply, TendRequest
+from windfall.provision.server_link import ServerAddress, TendReply, TendRequest
 
 T = TypeVar("T")
 CALLS = 200  # under way at once: two for each site, and some more
 PATIENCE_S = 5.0  # for one call; the tender repeats calls itself
 
 
-class Remote:
+class RemoteLink:
     def __init__(self, profile: Profile) -> None:
         self._profile = profile
         self._threads = ThreadPoolExecutor(CALLS, "line")
@@ -63,14 +63,14 @@ class Remote:
         listed = await self._with(lambda http: http.get("/v1/tokens"))
         return any(each["id"] == token for each in listed["tokens"])
 
-    async def door(self) -> Door:
-        return Door(self._profile.server, self._profile.certificate)
+    async def pilots_address(self) -> ServerAddress:
+        return ServerAddress(self._profile.server, self._profile.certificate)
 
-    async def inner(self) -> Door:
+    async def local_address(self) -> ServerAddress:
         if self._profile.server.startswith("unix:"):
             raise BadInput("the server listens on a Unix socket only, but pilots need TLS",
                            "start the server with --listen HOST:PORT")
-        return await self.door()
+        return await self.pilots_address()
 
     async def pilot(self) -> bytes:
         return await self._with(_pilot)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from windfall.errors import BadInput, WindfallError
 from windfall.provision.relay import Hello, Relay
-from windfall.provision.server_link import Door, Doors
+from windfall.provision.server_link import AddressSource, ServerAddress
 from windfall.sites.channels.channel import Channel
 from windfall.sites.site_file import Site
 
@@ -40,10 +40,10 @@ class Routes(NamedTuple):
 Write = Callable[[Routes], Awaitable[None]]
 
 
-def direct(site: Site, door: Door) -> Routes:
-    server = site.server or door.server
+def direct(site: Site, address: ServerAddress) -> Routes:
+    server = site.server or address.server
     if not server.startswith("unix:"):
-        return Routes(server, door.certificate, [{"kind": "direct", "address": server}])
+        return Routes(server, address.certificate, [{"kind": "direct", "address": server}])
     if site.dialect != "local":
         raise BadInput(f"pilots at {site.name} cannot reach this server: it listens on a Unix socket only",
                        "start it with --listen HOST:PORT; if pilots know the server by another name, write "
@@ -61,7 +61,7 @@ def offered(reach: str, offer: Hello) -> list[Route]:
 class Reach:
     """The routes of one site, and its relay if the site needs one, while a tender runs."""
 
-    def __init__(self, site: Site, channel: Channel, line: Doors) -> None:
+    def __init__(self, site: Site, channel: Channel, line: AddressSource) -> None:
         self._site, self._channel, self._line = site, channel, line
         self._relay: Relay | None = None
         self._written: list[Route] = []
@@ -72,7 +72,7 @@ class Reach:
         """Find the routes and call `write` with them, now and whenever they change.  `pilot`: the pilot's file at the
         site; `folder`: for the relay alone, on a file system that the nodes see too."""
         if self._site.reach == "direct":
-            found = direct(self._site, await self._line.door())
+            found = direct(self._site, await self._line.pilots_address())
         else:
             found = await self._through(pilot, folder)
             self._write = write
@@ -81,18 +81,18 @@ class Reach:
         return found
 
     async def _through(self, pilot: str, folder: str) -> Routes:
-        door = await self._line.inner()
+        address = await self._line.local_address()
         if self._relay is None:
-            host, _, port = door.server.removeprefix("https://").rpartition(":")
+            host, _, port = address.server.removeprefix("https://").rpartition(":")
             self._relay = Relay(self._channel, command(self._site, pilot, folder), (host.strip("[]"), int(port)),
                                 self._changed)
-        return await self._with(door, await self._relay.ready(UP_S))
+        return await self._with(address, await self._relay.ready(UP_S))
 
-    async def _with(self, door: Door, offer: Hello) -> Routes:
-        outer = self._site.server or (await self._line.door()).server
+    async def _with(self, address: ServerAddress, offer: Hello) -> Routes:
+        outer = self._site.server or (await self._line.pilots_address()).server
         straight = self._site.reach == "auto" and not outer.startswith("unix:")
         first = [{"kind": "direct", "address": outer}] if straight else []
-        return Routes(door.server, door.certificate, first + offered(self._site.reach, offer))
+        return Routes(address.server, address.certificate, first + offered(self._site.reach, offer))
 
     def _changed(self, offer: Hello) -> None:
         """Write the ticket again after the relay has come up."""
@@ -103,7 +103,7 @@ class Reach:
 
     async def _rewrite(self, offer: Hello) -> None:
         try:
-            found = await self._with(await self._line.inner(), offer)
+            found = await self._with(await self._line.local_address(), offer)
             if found.routes != self._written and self._write is not None:
                 await self._write(found)
                 self._written = found.routes
@@ -129,4 +129,4 @@ def command(site: Site, pilot: str, folder: str) -> tuple[str, ...]:
     words += ["--spool"] if site.reach in ("spool", "auto") else []
     words += ["--no-network"] if site.reach == "spool" else []
     words += ["--listen", site.relay] if site.relay else []
-    return site.errand(words)
+    return site.head_node_command(words)

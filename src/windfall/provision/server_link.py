@@ -67,22 +67,22 @@ class TendReply(msgspec.Struct, gc=False):
     salvage: list[str] = []  # nonces whose job is gone: look for results of their pilots
 
 
-class Door(NamedTuple):
+class ServerAddress(NamedTuple):
     """An address at which the server listens, with its certificate."""
 
     server: str  # "https://host:port" or "unix:/path"
     certificate: str  # PEM; pinned
 
 
-class Doors(Protocol):
-    async def door(self) -> Door:
+class AddressSource(Protocol):
+    async def pilots_address(self) -> ServerAddress:
         """Return the address for pilots of other machines, if they can reach the server."""
 
-    async def inner(self) -> Door:
+    async def local_address(self) -> ServerAddress:
         """Return the address of the TLS port for processes on this machine."""
 
 
-class Line(Doors, Protocol):
+class ServerLink(AddressSource, Protocol):
     async def tend(self, request: TendRequest) -> TendReply:
         """Report the outcome of orders; return the next orders, waiting up to `request.wait` ms for some."""
 

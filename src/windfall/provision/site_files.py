@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from windfall.errors import SiteError
 from windfall.provision.routes import Reach, Routes
-from windfall.provision.server_link import Line
+from windfall.provision.server_link import ServerLink
 from windfall.sites.channels.channel import Channel
 from windfall.sites.dialects.job import Job, Shape
 from windfall.sites.dialects.script import prepare
@@ -53,7 +53,7 @@ class Equipped(NamedTuple):
     def salvage(self, site: Site, nonces: Iterable[str]) -> tuple[str, ...]:
         """Return the command that sends the results of these pilots from the outbox to the server."""
         named = [word for nonce in nonces for word in ("--nonce", nonce)]
-        return site.errand((site.python, f"{self.folder}/{self.pilot}", "salvage", "--ticket",
+        return site.head_node_command((site.python, f"{self.folder}/{self.pilot}", "salvage", "--ticket",
                             f"{self.folder}/{self.ticket}", "--outbox", f"{self.folder}/{OUTBOX}", *named))
 
 
@@ -63,7 +63,7 @@ def example(site: Site, digest: str) -> str:
     return shown(dialect(site.dialect).submit(there.job(site, "example-1", site.shapes[0], 1)))
 
 
-async def equip(site: Site, channel: Channel, line: Line, kept: Path, reach: Reach) -> Equipped:
+async def equip(site: Site, channel: Channel, line: ServerLink, kept: Path, reach: Reach) -> Equipped:
     """Put folder, pilot's file and ticket at a site.  `kept`: the file that keeps the token between runs."""
     user, folder = await _folder(site, channel)
     body = await line.pilot()
@@ -104,7 +104,7 @@ async def _put_once(channel: Channel, path: str, body: bytes) -> None:
         await channel.put(path, body, 0o600)
 
 
-async def _token(site: Site, line: Line, kept: Path) -> dict[str, Any]:
+async def _token(site: Site, line: ServerLink, kept: Path) -> dict[str, Any]:
     known = _read(kept)
     old = time.time() - float(known.get("made", 0)) > RENEWED * 86_400
     if old or not await line.knows(str(known.get("name"))):

@@ -34,7 +34,7 @@ def shape(site: Site, wanted: Shape) -> facts.Shape:
         wall=wanted.walltime * 1000, nodes=wanted.nodes, whole=wanted.whole, least=wanted.least * 1000, spare=spare)
 
 
-def back(site: Site, wanted: facts.Shape) -> Shape:
+def site_shape(site: Site, wanted: facts.Shape) -> Shape:
     """Return the site file's shape for a shape of the core; rebuild one that the file no longer has."""
     for each in site.shapes:
         if shape(site, each) == wanted:

@@ -18,8 +18,8 @@ from typing import Any
 
 from windfall.errors import BadInput, NotFound, SiteError, SiteRefused, TrustError, WindfallError
 from windfall.provision import site_limits
-from windfall.provision.order_book import Cancel, Carrier, Command, ListJobs, Pair, Salvage, Submit
-from windfall.provision.server_link import NO_END, NOT_SAID, Line, ListedJob, SiteFigures, TendReply, TendRequest
+from windfall.provision.order_book import Cancel, Command, ListJobs, OrderBook, Pair, Salvage, Submit
+from windfall.provision.server_link import NO_END, NOT_SAID, ListedJob, ServerLink, SiteFigures, TendReply, TendRequest
 from windfall.provision.site_files import Equipped
 from windfall.sites.channels.channel import Channel, read_aside
 from windfall.sites.dialects import text
@@ -40,12 +40,12 @@ SALVAGE_S = 90.0  # for one salvage to send its results
 PATIENCE_S = 10.0  # for commands under way when the tender stops
 
 
-class Over(Exception):
+class Superseded(Exception):
     """Raised when another provisioner tends this site now."""
 
 
 class Tender:
-    def __init__(self, site: Site, channel: Channel, line: Line, equip: Callable[[], Awaitable[Equipped]],
+    def __init__(self, site: Site, channel: Channel, line: ServerLink, equip: Callable[[], Awaitable[Equipped]],
                  landing: float = LANDING_S, current: Callable[[], Awaitable[None]] | None = None) -> None:
         """`current` returns at once if the site's file has not changed since `site` was read; if it has changed, it
         ends this tender."""
@@ -56,7 +56,7 @@ class Tender:
         self._books = ""  # why the account's balance is not known
         self.listed = 0.0  # when the jobs were last listed, time.time()
         self._dialect = dialect(site.dialect)
-        self._carrier = Carrier(site_limits.ARRAY if site.arrays else 1, site_limits.CANCELS, site_limits.SALVAGES)
+        self._book = OrderBook(site_limits.ARRAY if site.arrays else 1, site_limits.CANCELS, site_limits.SALVAGES)
         self._equip, self._equipping = equip, asyncio.Lock()
         self._equipped: Equipped | None = None
         self._since = 0.0  # loop time
@@ -79,14 +79,14 @@ class Tender:
     # --- the exchange -------------------------------------------------------------------------------------------
 
     async def run(self, early: bool = False) -> None:
-        """Tend the site until cancelled; raise Over, or an error after which the tender must start anew.  `early`: put
-        the files there at once, since pilots of an earlier tender may still run and need the relay."""
+        """Tend the site until cancelled; raise Superseded, or an error after which the tender must start anew.
+        `early`: put the files there at once, since pilots of an earlier tender may still run and need the relay."""
         self._broken = asyncio.get_running_loop().create_future()
         if early:
             self._spawn(self._equip_early())
         if self.site.room:
             self._spawn(self._tell_room())
-        telling = asyncio.ensure_future(self._tell())
+        telling = asyncio.ensure_future(self._send_news())
         polling = asyncio.ensure_future(self._poll())
         try:
             await asyncio.wait((telling, polling, self._broken), return_when=asyncio.FIRST_COMPLETED)
@@ -106,21 +106,21 @@ class Tender:
         if self._doing:
             await asyncio.wait(list(self._doing), timeout=PATIENCE_S)
             await asyncio.sleep(0)
-        if any(self._carrier.news()):
+        if any(self._book.news()):
             try:
                 await asyncio.wait_for(self._ask(), PATIENCE_S)
             except (WindfallError, TimeoutError):
                 pass  # the next tender learns the outcomes from a listing
 
     async def _poll(self) -> None:
-        orders = await self._insist(hello=True)
+        orders = await self._ask_until_answered(hello=True)
         while True:
             if orders.over:
-                raise Over
+                raise Superseded
             await asyncio.sleep(PAUSE_S)
-            orders = await self._insist(wait=int(POLL_S * 1000))
+            orders = await self._ask_until_answered(wait=int(POLL_S * 1000))
 
-    async def _insist(self, **more: Any) -> TendReply:
+    async def _ask_until_answered(self, **more: Any) -> TendReply:
         pause = FIRST_S
         while True:
             try:
@@ -133,7 +133,7 @@ class Tender:
             await asyncio.sleep(pause)
             pause = min(pause * 2, LONGEST_S)
 
-    async def _tell(self) -> None:
+    async def _send_news(self) -> None:
         while True:
             await self._fresh.wait()
             self._fresh.clear()
@@ -146,15 +146,15 @@ class Tender:
                 self._fresh.set()
 
     async def _ask(self, **more: Any) -> TendReply:
-        carrier = self._carrier
-        news = carrier.news()
-        more.setdefault("seen", carrier.seen)
+        book = self._book
+        news = book.news()
+        more.setdefault("seen", book.seen)
         request = TendRequest(
             0, self.site.name, self.name, accepted=news.accepted, refused=news.refused, stopped=news.stopped,
             unstopped=news.unstopped, salvages=True, salvaged=news.salvaged, **more)
         orders = await self.line.tend(request)
         if not orders.over and not self._stopping:
-            self._begin(carrier.answered(orders, news))
+            self._begin(book.answered(orders, news))
         return orders
 
     # --- commands -----------------------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ class Tender:
                     await self._resolved.wait()
                     if self._current is not None:
                         await self._current()
-                    for each in self._carrier.wanted(command):
+                    for each in self._book.still_wanted(command):
                         await self._submit(each)
                     self._fresh.set()
             case Cancel():
@@ -224,7 +224,7 @@ class Tender:
     async def _submit(self, submit: Submit) -> None:
         try:
             equipped = await self.equipped()
-            shape = site_limits.back(self.site, submit.shape)
+            shape = site_limits.site_shape(self.site, submit.shape)
             job = equipped.job(self.site, submit.nonces[0], shape, len(submit.nonces))
             command = self._dialect.submit(job)
         except (SiteError, BadInput, TrustError) as error:
@@ -238,7 +238,7 @@ class Tender:
             self._not_taken(submit, error)
         except SiteError as error:  # the batch system may have taken it
             self._failed(error)
-            self._carrier.lost(submit)
+            self._book.lost(submit)
             self._lost = asyncio.get_running_loop().time()
             if self._resolved.is_set():
                 self._resolved.clear()
@@ -247,13 +247,13 @@ class Tender:
             self._accepted(job, id)
 
     def _accepted(self, job: Job, id: str) -> None:
-        log.info("%s: %s submitted as %s", self.site.name, _many(job.count, "pilot"), id)
+        log.info("%s: %s submitted as %s", self.site.name, _counted(job.count, "pilot"), id)
         self._worked()
-        self._begin(self._carrier.accepted(dict(zip(job.nonces, self._dialect.names(job, id), strict=True))))
+        self._begin(self._book.accepted(dict(zip(job.nonces, self._dialect.names(job, id), strict=True))))
         self._fresh.set()
 
     def _refused(self, nonces: Iterable[str], error: WindfallError) -> None:
-        self._begin(self._carrier.refused(nonces, text.plain(error.message)))
+        self._begin(self._book.refused(nonces, text.plain(error.message)))
         self._fresh.set()
 
     def _not_taken(self, submit: Submit, error: SiteRefused) -> None:
@@ -261,7 +261,7 @@ class Tender:
         half = len(submit.nonces) // 2
         first, second = Submit(submit.shape, submit.nonces[:half]), Submit(submit.shape, submit.nonces[half:])
         if half and error.kind == text.ARRAY:
-            self._carrier.most = max(half, 1)
+            self._book.most = max(half, 1)
             self._begin((first, second))
         elif half and error.kind == text.LIMIT:
             self._begin((first,))
@@ -272,17 +272,17 @@ class Tender:
     async def _resolve(self) -> None:
         """Find out by a listing which submissions without an answer the batch system has taken."""
         loop = asyncio.get_running_loop()
-        while self._carrier.unsure:
+        while self._book.unsure:
             await asyncio.sleep(max(self._lost + self._landing - loop.time(), 0))
             began = loop.time()
             try:
                 listed = await self._list()
             except SiteError as error:
-                await self._rest(error)
+                await self._note_and_pause(error)
                 continue
             if self._lost + self._landing <= began:
                 there = {job.nonce: job.id for job in listed}
-                self._begin(self._carrier.resolve(there, "the site did not answer, and does not list the job"))
+                self._begin(self._book.resolve(there, "the site did not answer, and does not list the job"))
                 self._fresh.set()
         self._resolved.set()
 
@@ -293,8 +293,8 @@ class Tender:
             for command in self._dialect.cancel(await self._ids(cancel)):
                 self._dialect.cancelled(await self._do(command))
         except (SiteError, BadInput) as error:
-            await self._rest(error)
-            self._carrier.not_cancelled(cancel)
+            await self._note_and_pause(error)
+            self._book.not_cancelled(cancel)
             self._fresh.set()
             return
         self._worked()
@@ -311,7 +311,7 @@ class Tender:
             try:
                 listed = await self._list()
             except SiteError as error:
-                await self._rest(error)
+                await self._note_and_pause(error)
                 continue
             there = {job.id for job in listed} | {job.nonce for job in listed}
             gone = [pair for pair in asked if (pair[1] or pair[0]) not in there]
@@ -322,13 +322,13 @@ class Tender:
         looks = {pair: self._parting.pop(pair) + 1 for pair in asked}
         stay = [pair for pair in asked if pair not in dict.fromkeys(gone)]
         self._parting.update({pair: looks[pair] for pair in stay if looks[pair] < len(PARTING_S)})
-        self._carrier.cancelled(Cancel(tuple(gone)))
-        self._carrier.not_cancelled(Cancel(tuple(pair for pair in stay if looks[pair] >= len(PARTING_S))))
+        self._book.cancelled(Cancel(tuple(gone)))
+        self._book.not_cancelled(Cancel(tuple(pair for pair in stay if looks[pair] >= len(PARTING_S))))
         self._fresh.set()
 
     async def _ids(self, cancel: Cancel) -> list[str]:
         """Return the batch system's names of jobs to cancel; look up those that are not known by their nonces."""
-        known = {pair: pair[1] or self._carrier.name(pair[0]) for pair in cancel.jobs}
+        known = {pair: pair[1] or self._book.name(pair[0]) for pair in cancel.jobs}
         ids = [id for id in known.values() if id]
         if nameless := {pair[0] for pair, id in known.items() if not id}:
             ids += [job.id for job in await self._list() if job.nonce in nameless]
@@ -336,18 +336,18 @@ class Tender:
 
     async def _report_jobs(self, order: ListJobs) -> None:
         try:
-            seen = self._carrier.seen
+            seen = self._book.seen
             listed = await self._list()
             jobs = [ListedJob(job.nonce, job.id, job.state == RUNNING) for job in listed]
             await self._ask(listed=jobs, began=order.began, info=await self._info(), seen=seen)
         except (SiteError, BadInput) as error:
-            await self._rest(error)
+            await self._note_and_pause(error)
         except NotFound:
             raise
         except WindfallError as error:
             log.warning("%s: the server did not take a listing: %s", self.site.name, error.message)
         finally:
-            self._carrier.looked()
+            self._book.listing_ended()
 
     async def _list(self) -> list[Listed]:
         """List this server's jobs that have not ended, all by one command."""
@@ -365,7 +365,7 @@ class Tender:
         held = ""
         if jobs:
             why = next((f": {job.reason}" for job in jobs if job.reason), "")
-            held = (f"the batch system holds {_many(len(jobs), 'pilot')}, such as job {jobs[0].id}{why}; release or "
+            held = (f"the batch system holds {_counted(len(jobs), 'pilot')}, such as job {jobs[0].id}{why}; release or "
                     "cancel the held jobs there: Windfall submits others in place of cancelled ones")
         if held and not self._held:
             log.warning("%s: %s", self.site.name, held)
@@ -416,7 +416,7 @@ class Tender:
         try:
             equipped = await self.equipped()
             answer = await self.channel.run(equipped.salvage(self.site, salvage.nonces), timeout=SALVAGE_S)
-            found = {nonce: many for nonce, many in _found(answer.out).items() if nonce in salvage.nonces}
+            found = {nonce: many for nonce, many in _salvage_counts(answer.out).items() if nonce in salvage.nonces}
             self._salvaged(found)
             missed = [nonce for nonce in salvage.nonces if nonce not in found]
             if missed:
@@ -425,14 +425,14 @@ class Tender:
                                 + text.plain(answer.err or answer.out))
             self._worked()
         except (SiteError, BadInput, TrustError) as error:
-            await self._rest(error)
-        self._carrier.not_salvaged(missed, alone=bool(found))
+            await self._note_and_pause(error)
+        self._book.not_salvaged(missed, alone=bool(found))
         self._fresh.set()
 
     def _salvaged(self, found: dict[str, int]) -> None:
         for nonce, many in found.items():
-            log.info("%s: sent %s of pilot %s to the server", self.site.name, _many(max(many, 0), "result"), nonce)
-        self._carrier.salvaged(found)
+            log.info("%s: sent %s of pilot %s to the server", self.site.name, _counted(max(many, 0), "result"), nonce)
+        self._book.salvaged(found)
         self._fresh.set()
 
     # --- how the site is ----------------------------------------------------------------------------------------
@@ -455,13 +455,13 @@ class Tender:
         if isinstance(error, SiteRefused) and error.kind == "login":
             raise error  # no command gets through: the next tender begins after a person has logged in
 
-    async def _rest(self, error: WindfallError) -> None:
+    async def _note_and_pause(self, error: WindfallError) -> None:
         self._failed(error)
         pause, self._pause = self._pause, min(self._pause * 2, LONGEST_S)
         await asyncio.sleep(pause)
 
 
-def _found(output: str) -> dict[str, int]:
+def _salvage_counts(output: str) -> dict[str, int]:
     """Parse the number of results per pilot from the last line of a salvage's output."""
     try:
         found = dict(json.loads(output.strip().rpartition("\n")[2])["found"])
@@ -470,5 +470,5 @@ def _found(output: str) -> dict[str, int]:
     return {nonce: many for nonce, many in found.items() if type(many) is int and -1 <= many < 1 << 30}
 
 
-def _many(count: int, noun: str) -> str:
+def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' * (count != 1)}"

@@ -19,7 +19,7 @@ from typing import Any
 from windfall.client.client import Client
 from windfall.client.profile import Profile
 from windfall.errors import BadInput, SiteError, SiteRefused, WindfallError
-from windfall.provision.server_link import Door
+from windfall.provision.server_link import ServerAddress
 from windfall.provision.trial_pilot import Attempt, Step, Tell, TrialSetting, Unreached, listing
 from windfall.sites.channels.channel import Channel
 from windfall.sites.dialects import text
@@ -48,46 +48,47 @@ class Trial:
         try:
             return await self._steps()
         finally:
-            await _whole(self._clean())
+            await _run_to_end(self._clean())
 
     async def _clean(self) -> None:
         begun = time.monotonic()
         await self._end_attempt()
-        await self._tried(self._leave_server)
+        await self._try_cleanup(self._leave_server)
         self._sum_up(time.monotonic() - begun)
 
     async def _steps(self) -> bool:
-        for name, step in (("reach", self._reach), ("commands", self._commands), ("server", self._enter)):
-            if not await self._take(name, step):
+        for name, step in (("reach", self._reach), ("commands", self._commands), ("server", self._make_tokens)):
+            if not await self._run_step(name, step):
                 return False
         try:
-            return await self._by(self.site, self.site.reach == "direct")
+            return await self._try_route(self.site, self.site.reach == "direct")
         except (Unreached, BadInput) as error:
             unreached = error
         self._tell(Step("pilot", None, f"{unreached.message}; trying the head node and files"))
         await self._end_attempt()
-        if await self._by(replace(self.site, reach="auto"), False):
+        if await self._try_route(replace(self.site, reach="auto"), False):
             return True
         if not self._cure:  # otherwise a cause was found that no other route would avoid
             self._tell(Step("pilot", False, unreached.message, unreached.hint))
         return False
 
-    async def _by(self, site: Site, has_fallback: bool) -> bool:
+    async def _try_route(self, site: Site, has_fallback: bool) -> bool:
         """Try one route; with `has_fallback`, raise if the pilot does not reach the server, instead of failing."""
         assert self._mine is not None
         setting = TrialSetting(user=self._user, channel=self._channel, client=self._mine, tokens=self._made, doors=self,
                                tell=self._tell, patience=self._patience)
         one = self._attempt = Attempt(site, setting)
-        for name, step in (("folder", one.equip), ("submit", one.submit), ("start", one.start), ("pilot", one.come),
-                           ("task", one.run_task)):
-            if not await self._take(name, step, (Unreached, BadInput) if has_fallback else ()):
+        steps = (("folder", one.equip), ("submit", one.submit), ("start", one.start), ("pilot", one.wait_for_pilot),
+                 ("task", one.run_task))
+        for name, step in steps:
+            if not await self._run_step(name, step, (Unreached, BadInput) if has_fallback else ()):
                 return False
         if site.reach != self.site.reach:
-            self.found = await one.way() or site.reach
+            self.found = await one.route_used() or site.reach
             self._tell(Step("route", True, f"pilots reach the server by {self.found}"))
         return True
 
-    async def _take(self, name: str, step: Work, beyond: tuple[type[Exception], ...] = ()) -> bool:
+    async def _run_step(self, name: str, step: Work, beyond: tuple[type[Exception], ...] = ()) -> bool:
         begun = time.monotonic()
         try:
             says = await step()
@@ -108,14 +109,14 @@ class Trial:
         except SiteRefused as error:
             if error.kind != "login":
                 raise
-            raise self._closed(error) from None
+            raise self._login_error(error) from None
         self._user, host, home = (*answer.out.split("\n"), "", "", "")[:3]
         if answer.exit or not home.startswith("/"):
             raise SiteError(f"the site shows no home directory: {text.plain(answer.err) or text.plain(answer.out)}",
                             "does a plain login (ssh) work?")
         return f"{text.plain(host, 60)} as {text.plain(self._user, 40)}, in {text.plain(home)}"
 
-    def _closed(self, error: SiteRefused) -> SiteRefused:
+    def _login_error(self, error: SiteRefused) -> SiteRefused:
         from windfall.sites.channels import keys
 
         if getattr(self._channel, "needs_login", False):
@@ -128,7 +129,7 @@ class Trial:
         system = "processes" if self.site.dialect in ("ssh", "local") else self.site.dialect
         return f"{system} can be listed; you have {len([job for job in jobs if job.state != ENDED])} jobs there"
 
-    async def _enter(self) -> str:
+    async def _make_tokens(self) -> str:
         profile = self._client.profile
         self._made = await asyncio.to_thread(self._client.try_site, self.site.name)
         self._mine = Client(Profile(profile.server, self._made["token"], profile.certificate))
@@ -136,12 +137,14 @@ class Trial:
 
     # --- the server's addresses, for the ticket -------------------------------------------------------------------
 
-    async def door(self) -> Door:
-        return Door(self._client.profile.server, self._client.profile.certificate)
+    async def pilots_address(self) -> ServerAddress:
+        return ServerAddress(self._client.profile.server, self._client.profile.certificate)
 
-    async def inner(self) -> Door:
+    async def local_address(self) -> ServerAddress:
         """Return the server's TLS port on this machine: this process holds the provisioner's end of the relay."""
-        return Door(self._made["server"], self._made["certificate"]) if self._made["server"] else await self.door()
+        if self._made["server"]:
+            return ServerAddress(self._made["server"], self._made["certificate"])
+        return await self.pilots_address()
 
     # --- afterwards ----------------------------------------------------------------------------------------------
 
@@ -149,8 +152,8 @@ class Trial:
         """End the attempt's job, routes, files and bag; go on if one of these fails."""
         one, self._attempt = self._attempt, None
         if one is not None:
-            for part in (one.end_job, one.close_ways, one.remove_files, one.forget_bag):
-                await self._tried(part, one.nonce)
+            for part in (one.end_job, one.close_routes, one.remove_files, one.forget_bag):
+                await self._try_cleanup(part, one.nonce)
 
     async def _leave_server(self) -> None:
         if self._mine is not None:
@@ -159,7 +162,7 @@ class Trial:
             finally:
                 self._mine.close()
 
-    async def _tried(self, part: Work, nonce: str = "") -> None:
+    async def _try_cleanup(self, part: Work, nonce: str = "") -> None:
         try:
             await part()
         except WindfallError as error:
@@ -172,7 +175,7 @@ class Trial:
             self._tell(Step("clean", True, "no job, file or token of the trial is left", "", took))
 
 
-async def _whole(work: Coroutine[Any, Any, None]) -> None:
+async def _run_to_end(work: Coroutine[Any, Any, None]) -> None:
     """Run the work to its end, even if the caller is cancelled meanwhile."""
     task, cancelled = asyncio.ensure_future(work), False
     while not task.done():

@@ -21,7 +21,7 @@ from windfall.model import units
 from windfall.model.bagfile import reader
 from windfall.provision import job_log
 from windfall.provision.routes import Reach, Route, Routes
-from windfall.provision.server_link import Doors
+from windfall.provision.server_link import AddressSource
 from windfall.provision.site_files import Equipped
 from windfall.sites.channels.channel import Channel, read_aside
 from windfall.sites.dialects import text
@@ -82,7 +82,7 @@ class TrialSetting(NamedTuple):
     channel: Channel
     client: Client  # with the token of the trial's own user
     tokens: Any  # the server's answer
-    doors: Doors
+    doors: AddressSource
     tell: Tell
     patience: float  # seconds until the pilot must have started; 0: no limit
 
@@ -159,7 +159,7 @@ class Attempt:
             if await self._pilot() or job is None or job.state in (RUNNING, ENDED):
                 self._began = time.monotonic()
                 return f"after {units.format_duration(int((self._began - begun) * 1000))} in the queue"
-            _hopeless(job)
+            _check_startable(job)
             state = f"{job.state}: {job.reason}" if job.reason else job.state
             if state != reason:
                 self._tell(Step("start", None, f"{state} (Ctrl-C cancels it)", "", time.monotonic() - begun))
@@ -178,7 +178,7 @@ class Attempt:
         pilots = await asyncio.to_thread(self._client.pilots)
         return next((pilot for pilot in pilots if pilot["nonce"] == self.nonce), None)
 
-    async def come(self) -> str:
+    async def wait_for_pilot(self) -> str:
         """Wait until the pilot has enrolled; if it does not, find the cause in the job's log."""
         pause = FIRST_S
         while True:
@@ -228,7 +228,7 @@ class Attempt:
         raise SiteError(f"the pilot enrolled, but its task has not ended within {COME_S:.0f} s",
                         f"the pilot's log says: {job_log.last(await self._log()) or 'nothing'}")
 
-    async def way(self) -> str:
+    async def route_used(self) -> str:
         """Return the kind of route by which the pilot enrolled; "" if its log is not visible before the job's end."""
         found = re.search(r"windfall-pilot: enrolled at (?:the spool )?(\S+) with", await self._log())
         where = found[1] if found else ""
@@ -254,7 +254,7 @@ class Attempt:
             await asyncio.sleep(pause)
             pause = min(pause * 1.5, LONGEST_S)
 
-    async def close_ways(self) -> None:
+    async def close_routes(self) -> None:
         await self._reach.close()
 
     async def remove_files(self) -> None:
@@ -274,7 +274,7 @@ class Attempt:
             await asyncio.to_thread(self._client.remove, self._bag)
 
 
-def _hopeless(job: Listed) -> None:
+def _check_startable(job: Listed) -> None:
     for pattern, cure in _NEVER:
         if re.search(pattern, job.reason.lower()) and job.state in (QUEUED, HELD):
             raise SiteRefused(f"the job will never start: {job.reason}", cure)

@@ -170,7 +170,7 @@ class Rendering:
 
     def _extra(self, renderer: Renderer, target: int, task: int, index: int) -> dict[str, Any]:
         """Return the fields in which this task differs from the others of its class."""
-        extra = _own(renderer, index) if renderer.varies else {}
+        extra = _rendered_fields(renderer, index) if renderer.varies else {}
         saved = self._saved(renderer, task, index)
         handed = self._handed(task)
         if saved or handed or "inputs" in extra:
@@ -316,7 +316,7 @@ def _inputs(renderer: Renderer, index: int) -> list[File]:
     return shared + renderer.inputs(index) if renderer.target.families else shared
 
 
-def _own(renderer: Renderer, index: int) -> dict[str, Any]:
+def _rendered_fields(renderer: Renderer, index: int) -> dict[str, Any]:
     """Render the fields whose text may contain parameters, if the target has them."""
     target = renderer.target
     own: dict[str, Any] = {}
@@ -346,7 +346,7 @@ def _spec(bag: BagState, renderer: Renderer, time_retries: int, memory_retries: 
         scratch=target.scratch, whole=need.whole, nodes=need.nodes, check=_check(renderer, None),
     )
     if not renderer.varies:
-        for name, value in _own(renderer, 0).items():
+        for name, value in _rendered_fields(renderer, 0).items():
             setattr(spec, name, value)
     return spec
 

@@ -88,9 +88,9 @@ class Retention:
     def _ask_for_pass(self) -> None:
         self._again = True
         if self._task is None or self._task.done():
-            self._task = self._loop.create_task(self._work())
+            self._task = self._loop.create_task(self._run_passes())
 
-    async def _work(self) -> None:
+    async def _run_passes(self) -> None:
         while self._again:
             await asyncio.sleep(PAUSE_S)
             self._again = False
@@ -100,7 +100,7 @@ class Retention:
             except WindfallError as error:
                 log.error("removed bags still take disk space, retention failed: %s", error)
 
-    async def _quiet(self) -> None:
+    async def _wait_until_idle(self) -> None:
         for _ in range(PATIENCE):
             before = self._writer.groups
             await asyncio.sleep(LOOK_S)
@@ -109,31 +109,31 @@ class Retention:
 
     # --- the journal ------------------------------------------------------------------------------------------
 
-    def _gone(self) -> int:
+    def _removed_count(self) -> int:
         state = self._writer.state
         return int(state.next_bag - 1 - len(state.bags))
 
     def _unfinished(self) -> bool:
         """Do rows of removed bags still lie in the journal?"""
         name, ended = self._writer.journal.last_pass()
-        return self._gone() != (_parse(name)[1] if ended else -1)
+        return self._removed_count() != (_parse(name)[1] if ended else -1)
 
     def _next_pass(self) -> tuple[str, int]:
         """Return the name and end of the next pass: an interrupted one resumes if no bag was removed since."""
         name, ended = self._writer.journal.last_pass()
         upto, gone = _parse(name)
-        if not ended and gone == self._gone():
+        if not ended and gone == self._removed_count():
             return name, upto
         self._writer.snapshot()  # a pass may change only rows before the last snapshot
         upto = self._writer.position
-        return f"removed {upto} {self._gone()}", upto
+        return f"removed {upto} {self._removed_count()}", upto
 
     async def _shrink_journal(self) -> None:
         name, upto = self._next_pass()
         edit, journal = DropRemovedBags(dict.fromkeys(self._writer.state.bags)), self._writer.journal
-        await self._quiet()
+        await self._wait_until_idle()
         while not self._writer.closed and journal.rewrite(upto, edit, STEP, name):
-            await self._quiet()
+            await self._wait_until_idle()
 
     # --- file contents ----------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from windfall.server.calls.bags import BagCalls
 from windfall.server.calls.blobs import BlobCalls
 from windfall.server.calls.exchange import ExchangeCalls
 from windfall.server.calls.logs import LiveOutput
-from windfall.server.calls.provisioners import Tendings
+from windfall.server.calls.provisioners import ProvisionerCalls
 from windfall.server.dataflow.gather import Gatherer
 from windfall.server.dataflow.handover import Handover
 from windfall.server.files.disk_guard import DiskGuard
@@ -86,7 +86,7 @@ class Runtime:
         self.projector = Projector(home.views, self.journal)
         self.hub = Hub(w, self.renderings, self.projector)
         self.blobs = BlobCalls(home.path, w.state, self.renderings, self.disk)
-        self.exchanges = ExchangeCalls(w, self.renderings, self.live, self.blobs.vouch)
+        self.exchanges = ExchangeCalls(w, self.renderings, self.live, self.blobs.check_files)
         self.gatherer = Gatherer(w, self.projector, self.renderings, self.blobs.store)
         self.renderings.find = self.gatherer.find
         self.handover = Handover(w, self.projector)
@@ -98,14 +98,14 @@ class Runtime:
                              blobs=self.blobs.store, nudge=self.exchanges.nudge, stories=self.stories)
         self.admin = AdminCalls(w, home.path)
         self.auth = auth.Auth(w.state, w.clock)
-        self.tendings = Tendings(w)
+        self.provisioners = ProvisionerCalls(w)
         table = routes(Calls(bags=self.bags, blobs=self.blobs, exchanges=self.exchanges, live=self.live,
-                             admin=self.admin, tendings=self.tendings))
+                             admin=self.admin, provisioners=self.provisioners))
         self.http = HttpServer(table, self.auth.check, auth.OriginGuard(names).check, limit)
         self.admin.measure = lambda: metrics.text(self)
-        self.admin.inner_door = self.inner_door
+        self.admin.local_tls = self.local_tls
         self.admin.describe = lambda: _describe(table)
-        self.keeper = Retention(w, self.projector, self.blobs.store, self.gatherer.lists)
+        self.keeper = Retention(w, self.projector, self.blobs.store, self.gatherer.list_blobs)
         heard = (self.projector, self.gatherer, self.hub, self.live, self.keeper)
         w.listeners += [each.commit for each in heard]
 
@@ -157,13 +157,13 @@ class Runtime:
         self.gatherer.start()
         self.writer.kick()
 
-    def inner_door(self) -> tuple[str, str]:
+    def local_tls(self) -> tuple[str, str]:
         """Return address and certificate of the TLS port for processes on this machine; open one if there is none."""
         if self._tls is None:
-            self.open_door("127.0.0.1:0")
+            self.listen_for_pilots("127.0.0.1:0")
         return self._inner
 
-    def open_door(self, address: str) -> None:
+    def listen_for_pilots(self, address: str) -> None:
         """Listen for pilots at this address, too."""
         self._inner = self._listen_tls(address, ())
 
@@ -183,7 +183,7 @@ class Runtime:
         self.close_listeners()
         self.writer.finish()
         self.exchanges.stop()
-        self.tendings.stop()
+        self.provisioners.stop()
         self.hub.stop()
         self.live.stop()
         self.keeper.stop()

@@ -31,7 +31,7 @@ from windfall.model.bagfile import reader, words
 from windfall.model.suggest import nearest
 from windfall.sites.dialects import text
 from windfall.sites.dialects.job import GRACE, Command, Job, Shape, check as check_job
-from windfall.sites.dialects.script import surrounded
+from windfall.sites.dialects.script import with_setup
 from windfall.sites.dialects.table import DIALECTS, dialect
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}")
@@ -86,9 +86,9 @@ class Site:
                    variables=(*self.variables.items(), *_staged_variable(self.staged)), options=self.options,
                    grace=self.grace)
 
-    def errand(self, argv: Sequence[str]) -> tuple[str, ...]:
+    def head_node_command(self, argv: Sequence[str]) -> tuple[str, ...]:
         """Return a command for the head node, with the variables and set-up lines of the site's jobs."""
-        return surrounded(argv, self.variables.items(), self.setup)
+        return with_setup(argv, self.variables.items(), self.setup)
 
 
 def _staged_variable(staged: dict[str, str]) -> tuple[tuple[str, str], ...]:

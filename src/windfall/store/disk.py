@@ -37,7 +37,7 @@ class DiskRoom:
             return "ok"
         return "low" if free >= self.reserve else "full"
 
-    def cramped(self) -> bool:
+    def only_reserve_left(self) -> bool:
         """Is there less free space, beside the reserve, than the reserve's size?  Then only the journal may write."""
         return self.free() < (self.reserve if self.held() else 2 * self.reserve)
 

@@ -178,7 +178,7 @@ class Journal:
     def stage(self, name: str, body: bytes) -> None:
         """Write a chunk of the next snapshot ahead, in a separate commit between appends."""
         with self._transaction() as connection:
-            self._reap(connection, 1)
+            self._delete_orphans(connection, 1)
             if name in self._staged:
                 self._orphans.append(self._staged[name])
             self._staged[name] = _insert_chunk(connection, body)
@@ -189,7 +189,7 @@ class Journal:
             raise ValueError(f"a snapshot at {position} does not lie between {self._snapshot[0]} and {self.position}")
         with self._transaction() as connection:
             at = self._at_of(position)
-            self._reap(connection, len(chunks))
+            self._delete_orphans(connection, len(chunks))
             parts = {name: chunk for name, chunk in self._staged.items() if name not in chunks}
             self._orphans += [chunk for name, chunk in self._staged.items() if name in chunks]
             parts.update((name, _insert_chunk(connection, body)) for name, body in chunks.items())
@@ -314,7 +314,7 @@ class Journal:
             connection.execute("DELETE FROM part WHERE name = ?", (name,))
         connection.executemany("INSERT INTO part VALUES (?, ?)", parts.items())
 
-    def _reap(self, connection: sqlite3.Connection, count: int) -> None:
+    def _delete_orphans(self, connection: sqlite3.Connection, count: int) -> None:
         """Delete as many replaced chunks as are being written: freeing a large chunk takes as long as writing it."""
         doomed, self._orphans = self._orphans[:count], self._orphans[count:]
         connection.executemany("DELETE FROM chunk WHERE id = ?", [(chunk,) for chunk in doomed])

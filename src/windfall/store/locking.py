@@ -43,7 +43,7 @@ class Lock:
                     f"another server has {path.parent} open: {_read_note(descriptor)}",
                     "use that server, or stop it first",
                 )
-            _prove(path)
+            _check_exclusive(path)
             _write_note(descriptor)
         except BaseException:
             os.close(descriptor)
@@ -95,7 +95,7 @@ def _no_locks(path: Path, error: OSError) -> LocksUnreliable:
     return LocksUnreliable(f"the file system of {path.parent} does not keep locks: {error.strerror}", _MOVE)
 
 
-def _prove(path: Path) -> None:
+def _check_exclusive(path: Path) -> None:
     """Raise LocksUnreliable if the file system grants the lock, which this process holds, a second time."""
     lied = _child_gets_it(path) if _OWN_DESCRIPTOR is None else _second_descriptor_gets_it(path)
     if lied:

@@ -146,15 +146,15 @@ class Projection:
     # --- runs of tasks ----------------------------------------------------------------------------------------
 
     def _tasks_cancelled(self, seq: int, fact: f.TasksCancelled) -> None:
-        self._paint(fact, lambda first, last, generation: (
+        self._lay_spans(fact, lambda first, last, generation: (
             fact.bag, first, last, seq, CANCELLED, generation, fact.at, fact.why, fact.note))
 
     def _tasks_retried(self, seq: int, fact: f.TasksRetried) -> None:
-        self._paint(fact, lambda first, last, generation: (
+        self._lay_spans(fact, lambda first, last, generation: (
             fact.bag, first, last, seq, READY, generation + 1, fact.at, "", ""))
         self._tally.retried(fact)
 
-    def _paint(self, fact: f.TasksCancelled | f.TasksRetried, make: Callable[[int, int, int], Span]) -> None:
+    def _lay_spans(self, fact: f.TasksCancelled | f.TasksRetried, make: Callable[[int, int, int], Span]) -> None:
         """Lay the fact's runs over the spans of its bag.  `make` gets first task, last task and the old generation."""
         self._spanned.add(fact.bag)
         for first, count in fact.runs:

@@ -28,12 +28,12 @@ class DropRemovedBags:
 
     def __call__(self, body: bytes) -> bytes | None:
         facts = codec.decode(body)
-        left = [lean for fact in facts if (lean := self._lean(fact)) is not None]
+        left = [lean for fact in facts if (lean := self._without_removed(fact)) is not None]
         if len(left) == len(facts) and all(a is b for a, b in zip(left, facts, strict=True)):
             return body
         return codec.encode(left) if left else None
 
-    def _lean(self, fact: f.Fact) -> f.Fact | None:
+    def _without_removed(self, fact: f.Fact) -> f.Fact | None:
         if isinstance(fact, f.Granted):
             return self._granted(fact)
         if isinstance(fact, f.Ended):

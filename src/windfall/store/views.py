@@ -125,7 +125,7 @@ class Views:
         """
         if seq <= self._reached:
             return
-        with self._or_back():
+        with self._rolling_back_on_error():
             if not self._connection.in_transaction:
                 self._connection.execute("BEGIN IMMEDIATE")
             self._projection.take(seq, facts)
@@ -136,7 +136,7 @@ class Views:
     def flush(self) -> int:
         """Make all projected rows readable; return `position`."""
         if self._connection.in_transaction:
-            with self._or_back():
+            with self._rolling_back_on_error():
                 self._projection.write()
                 self._connection.execute("UPDATE place SET position = ?", (self._reached,))
                 self._connection.execute("COMMIT")
@@ -147,7 +147,7 @@ class Views:
         """Delete up to `budget_rows` rows of a bag; return how many were deleted, 0 once none is left."""
         self.flush()
         deleted = 0
-        with self._or_back():
+        with self._rolling_back_on_error():
             self._connection.execute("BEGIN IMMEDIATE")
             for statement in _FORGET:
                 deleted += self._connection.execute(statement, (bag, budget_rows - deleted)).rowcount
@@ -283,18 +283,18 @@ class Views:
     # --- inside -----------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _or_back(self) -> Iterator[None]:
+    def _rolling_back_on_error(self) -> Iterator[None]:
         """Roll back if the block fails.  A failed write raises StoreError: the server goes on, since views can wait."""
         try:
             yield
         except (sqlite3.Error, OverflowError) as error:
-            self._go_back()
+            self._roll_back()
             raise _unwritable(self.path, error) from error
         except BaseException:
-            self._go_back()
+            self._roll_back()
             raise
 
-    def _go_back(self) -> None:
+    def _roll_back(self) -> None:
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
         self._projection = projection.Projection(self._connection)

@@ -45,7 +45,7 @@ class AdminCalls:
         self.describe: Any = None  # returns the OpenAPI document
         self.measure: Any = None  # returns the figures for Prometheus
         self._trying: dict[str, None] = {}  # users of trials whose tokens are being made
-        self.inner_door: Any = None  # returns address and certificate of the TLS port for this machine
+        self.local_tls: Any = None  # returns address and certificate of the TLS port for this machine
 
     # --- tokens -----------------------------------------------------------------------------------------------
 
@@ -204,7 +204,7 @@ class AdminCalls:
             await self._writer.do(events.IssueToken(
                 key=0, id=os.urandom(6).hex(), hash=tokens.digest(token), scope=scope, owner=owner,
                 site=name if scope == "enrol" else "", expires=expires, by=request.who.owner))
-        inner = self.inner_door() if request.connection.local else ("", "")
+        inner = self.local_tls() if request.connection.local else ("", "")
         return reply_json(schema.TrialMade(name, made["user"], made["enrol"], expires, *inner), 201)
 
     async def pilots(self, request: Request) -> Response:

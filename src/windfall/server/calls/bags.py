@@ -26,7 +26,7 @@ from windfall.model.checks.parts import check_part
 from windfall.model.extend import same_files
 from windfall.model.spec import MAX_TASKS, Bag, Items, Part, Source, Sweep, Target
 from windfall.model.templates.render import all_files, source_count
-from windfall.server.calls.logs import LOOK_S, LiveOutput, pump
+from windfall.server.calls.logs import LOOK_S, LiveOutput, stream_output
 from windfall.server.files.disk_guard import DiskGuard
 from windfall.server.files.quota import Quota
 from windfall.server.grants import Rendering, Renderings
@@ -72,7 +72,7 @@ def _page(views: Any, bag: int, after: int, limit: int, state: str) -> _Page:
         step = min(limit - len(found), PAGE_STEP)
         more = views.results(bag, after, step, state)
         found += more
-        size += sum(map(_weight, more))
+        size += sum(map(_row_bytes, more))
         if len(more) < step:
             return _Page(found, None)
         after = more[-1].task
@@ -89,7 +89,7 @@ def _appended_page(appended: list[bytes], after: int) -> list[bytes]:
     return page
 
 
-def _weight(row: Any) -> int:
+def _row_bytes(row: Any) -> int:
     """Estimate a row's bytes from the fields that may be large."""
     lists = sum(map(len, row.values.values())) + sum(len(file[0]) + 100 for file in [*row.files, *row.saved])
     return len(row.value) + len(row.note) + lists
@@ -101,7 +101,7 @@ def _rows_of(rendering: Rendering, page: _Page) -> _Page:
     size = 0
     for row in page.rows:
         made.append(rows.from_view(rendering, row))
-        size += sum(len(value) for value in made[-1].params.values() if isinstance(value, str)) + _weight(row)
+        size += sum(len(value) for value in made[-1].params.values() if isinstance(value, str)) + _row_bytes(row)
         if size > PAGE_BYTES and len(made) < len(page.rows):
             return _Page(made, row.task)
     return _Page(made, page.next)
@@ -126,7 +126,7 @@ class BagCalls:
         self._loop = asyncio.get_running_loop()
         self._checks = ThreadPoolExecutor(2, "checks")  # separate threads: slow checks must not delay file transfers
 
-    def _own(self, request: Request) -> BagState:
+    def _own_bag(self, request: Request) -> BagState:
         """Return the bag that the call names; report another user's bag as absent."""
         text = request.args[0]
         bag = self._state.bags.get(int(text)) if text.isascii() and text.isdigit() and len(text) < 16 else None
@@ -139,7 +139,7 @@ class BagCalls:
         view["position"] = self._writer.position
         return view
 
-    async def _aside(self, function: Callable[[], T]) -> T:
+    async def _in_thread(self, function: Callable[[], T]) -> T:
         """Run a function in a thread, so that the loop stays free."""
         return await self._loop.run_in_executor(self._checks, function)
 
@@ -153,7 +153,7 @@ class BagCalls:
         key, owner, body = _idempotency(request), request.who.owner, request.body
         request.body = b""
         await self._admit(owner, len(body))
-        event, inputs = await self._aside(lambda: _read_bag(body, owner, key))
+        event, inputs = await self._in_thread(lambda: _read_bag(body, owner, key))
         if inputs:
             await self._loop.run_in_executor(None, self._find_inputs, owner, inputs)
         done = await self._writer.do(event)
@@ -174,14 +174,14 @@ class BagCalls:
 
     async def append(self, request: Request) -> Response:
         self._disk.admit()
-        bag, key, body = self._own(request), _idempotency(request), request.body
+        bag, key, body = self._own_bag(request), _idempotency(request), request.body
         request.body = b""
         await self._admit(bag.owner, len(body))
         spec = self._renderings.of(bag).spec
         if len(body) < LARGE and not any(isinstance(target.source, Sweep) for target in spec.targets):
             event, inputs = _read_append(body, bag, spec, key)  # decoding a list of commands takes time by its length
         else:
-            event, inputs = await self._aside(lambda: _read_append(body, bag, spec, key))
+            event, inputs = await self._in_thread(lambda: _read_append(body, bag, spec, key))
         if inputs:
             await self._loop.run_in_executor(None, self._find_inputs, bag.owner, inputs)
         done = await self._writer.do(event)
@@ -189,19 +189,19 @@ class BagCalls:
 
     async def append_part(self, request: Request) -> Response:
         """Append tasks of several targets at once, with the tasks that each waits for."""
-        return await self._add(request, _read_part)
+        return await self._append_parts(request, _read_part)
 
     async def extend(self, request: Request) -> Response:
         """Append tasks to a bag that is closed or has ended."""
-        return await self._add(request, _read_extension)
+        return await self._append_parts(request, _read_extension)
 
-    async def _add(self, request: Request, read: Reader) -> Response:
+    async def _append_parts(self, request: Request, read: Reader) -> Response:
         self._disk.admit()
-        bag, key, body = self._own(request), _idempotency(request), request.body
+        bag, key, body = self._own_bag(request), _idempotency(request), request.body
         request.body = b""
         await self._admit(bag.owner, len(body))
         rendering = self._renderings.of(bag)
-        event, inputs = await self._aside(lambda: read(body, bag, rendering, key))
+        event, inputs = await self._in_thread(lambda: read(body, bag, rendering, key))
         if inputs:
             await self._loop.run_in_executor(None, self._find_inputs, bag.owner, inputs)
         done = await self._writer.do(event)
@@ -209,40 +209,40 @@ class BagCalls:
 
     async def appended(self, request: Request) -> Response:
         """Return the sources that `append` and `extend` added to the bag's `spec`."""
-        bag, after = self._own(request), max(0, request.number("after", 0))
+        bag, after = self._own_bag(request), max(0, request.number("after", 0))
         rendering, packed = self._renderings.of(bag), _appended_page(bag.appended, after)
         following = after + len(packed)
         next_ = following if following < len(bag.appended) else None
-        encoded = await self._aside(
+        encoded = await self._in_thread(
             lambda: msgspec.json.encode(schema.AppendedPage(rendering.appended(packed), next_)))
         return Response(encoded, 200, JSON)
 
     # --- orders -----------------------------------------------------------------------------------------------
 
     async def close(self, request: Request) -> Response:
-        bag = self._own(request)
+        bag = self._own_bag(request)
         await self._writer.do(events.Close(0, bag.number, by=request.who.owner))
         return reply_json(self._view(bag))
 
     async def set_budget(self, request: Request) -> Response:
-        bag, wanted = self._own(request), _decode_budget(request.body)
+        bag, wanted = self._own_bag(request), _decode_budget(request.body)
         await self._writer.do(events.SetBudget(0, bag.number, wanted.budget, by=request.who.owner))
         return reply_json(self._view(bag))
 
     async def policy(self, request: Request) -> Response:
-        bag = self._own(request)
+        bag = self._own_bag(request)
         found = prospects(self._state, self._writer.clock.now(), bag)
         return reply_json(schema.PolicyView(bag.number, effective_policy(bag), *found))
 
     async def set_policy(self, request: Request) -> Response:
-        bag, wanted = self._own(request), _decode_policy(request.body).policy
+        bag, wanted = self._own_bag(request), _decode_policy(request.body).policy
         policy = {key: check.setting(text, key) if text and key in POLICIES else text for key, text in wanted.items()}
         await self._writer.do(events.SetPolicy(0, bag.number, policy, by=request.who.owner))
         return await self.policy(request)
 
     async def hosts(self, request: Request) -> Response:
         """Return the hosts as expressions see them; for a bag, also whether each matches, its rank and its limit."""
-        bag = self._own(request) if request.args else None
+        bag = self._own_bag(request) if request.args else None
         most, after = min(max(1, request.number("limit", HOSTS_PAGE)), HOSTS_PAGE), request.number("after", -1)
         most = most if bag is None else min(most, looked_at(bag))
         found = host_views.hosts(
@@ -250,31 +250,31 @@ class BagCalls:
         return reply_json(schema.HostViews(found, found[-1]["pilot"] if len(found) >= most else None))
 
     async def pause(self, request: Request) -> Response:
-        bag = self._own(request)
+        bag = self._own_bag(request)
         await self._writer.do(events.Pause(0, bag.number, True, by=request.who.owner))
         return reply_json(self._view(bag))
 
     async def unpause(self, request: Request) -> Response:
-        bag = self._own(request)
+        bag = self._own_bag(request)
         await self._writer.do(events.Pause(0, bag.number, False, by=request.who.owner))
         return reply_json(self._view(bag))
 
     async def remove(self, request: Request) -> Response:
-        bag = self._own(request)
+        bag = self._own_bag(request)
         view = self._view(bag)
         await self._writer.do(events.Remove(0, bag.number, by=request.who.owner))
         self._renderings.forget(bag.number)
         return reply_json(view)
 
     async def cancel(self, request: Request) -> Response:
-        bag = self._own(request)
+        bag = self._own_bag(request)
         chosen = _selection(request, bag)
         event = events.Cancel(0, bag.number, chosen.tasks, by=request.who.owner, waiting=chosen.waiting)
         done = await self._writer.do(event)
         return reply_json(schema.TaskCount(done.value))
 
     async def retry(self, request: Request) -> Response:
-        bag = self._own(request)
+        bag = self._own_bag(request)
         tasks = await self._to_retry(bag, _selection(request, bag))
         done = await self._writer.do(events.Retry(0, bag.number, tasks, by=request.who.owner))
         return reply_json(schema.TaskCount(done.value))
@@ -308,14 +308,14 @@ class BagCalls:
         return reply_json(schema.Usage(quota.limit if quota else 0, users.get(who.owner, 0), users, bags))
 
     async def show(self, request: Request) -> Response:
-        return reply_json(self._view(self._own(request)))
+        return reply_json(self._view(self._own_bag(request)))
 
     async def spec(self, request: Request) -> Response:
-        packed = self._own(request).spec
-        return Response(await self._aside(lambda: msgspec.json.encode(_unpack_bag(packed))), 200, JSON)
+        packed = self._own_bag(request).spec
+        return Response(await self._in_thread(lambda: msgspec.json.encode(_unpack_bag(packed))), 200, JSON)
 
     async def results(self, request: Request) -> Response:
-        bag = self._own(request)
+        bag = self._own_bag(request)
         limit = min(max(1, request.number("limit", 1000)), MAX_PAGE)
         after, state = request.number("after", -1), request.option("state")
         if state and state not in TASK_STATES[FIRST_FINAL:]:
@@ -326,22 +326,22 @@ class BagCalls:
         return reply_json(schema.ResultPage(page.rows, page.next, position))
 
     async def statistics(self, request: Request) -> Response:
-        bag = self._own(request)
+        bag = self._own_bag(request)
         found = await self._projector.ask(lambda views: views.statistics(bag.number, bag.busy_ms, bag.busy_since))
         return reply_json({"bag": bag.number, "tasks": bag.size, "counts": queries.counts(bag), **found})
 
     async def failures(self, request: Request) -> Response:
-        bag = self._own(request)
+        bag = self._own_bag(request)
         found = await self._projector.ask(lambda views: (views.position, views.failures(bag.number)))
         return reply_json({"failures": found[1], "position": found[0]})
 
     async def running(self, request: Request) -> Response:
-        bag = self._own(request)
+        bag = self._own_bag(request)
         most = min(max(1, request.number("limit", 1000)), MAX_PAGE)
         return reply_json(schema.Running(queries.running(self._state, bag.number, most), self._writer.position))
 
     async def explain(self, request: Request) -> Response:
-        bag = self._own(request)
+        bag = self._own_bag(request)
         task = request.number("task", -1)
         if task >= bag.size:
             raise NotFound(f"bag {bag.number} has no task {task}")
@@ -349,7 +349,7 @@ class BagCalls:
         return reply_json(explain.explain(self._state, now, bag.number, task if task >= 0 else None))
 
     async def watch(self, request: Request) -> None:
-        await self._hub.watch(request, self._own(request))
+        await self._hub.watch(request, self._own_bag(request))
 
     async def events(self, request: Request) -> None:
         await self._hub.events(request)
@@ -363,7 +363,7 @@ class BagCalls:
         return int(text)
 
     async def task(self, request: Request) -> Response:
-        bag = self._own(request)
+        bag = self._own_bag(request)
         task = self._task(request, bag)
         rendering = self._renderings.of(bag)
         target, index = bag.locate(task)
@@ -378,7 +378,7 @@ class BagCalls:
 
     async def task_spec(self, request: Request) -> Response:
         """Return a task's description as a pilot reads it."""
-        bag = self._own(request)
+        bag = self._own_bag(request)
         task = self._task(request, bag)
         if queries.task_state(bag, task) == TASK_STATES[WAITING]:  # its input files do not exist yet
             raise BadInput(f"task {task} waits for other tasks", f"windfall wait {bag.number}")
@@ -396,7 +396,7 @@ class BagCalls:
         return reply_json(schema.StoryPage(page.lines, page.next or None, page.since, position))
 
     async def log(self, request: Request) -> Response | None:
-        bag = self._own(request)
+        bag = self._own_bag(request)
         task, stream = self._task(request, bag), request.option("stream", "out")
         if stream not in ("out", "err"):
             raise BadInput(f"there is no stream '{stream[:20]}'", "choose out or err")
@@ -412,7 +412,7 @@ class BagCalls:
         while not out.closed and not self._live.stopped:
             found = self._live.running(bag.number, task)
             if found is not None:
-                sent = await self._pump(request, out, found, stream)
+                sent = await self._stream_attempt(request, out, found, stream)
                 if bag.tasks.state[task] >= FIRST_FINAL:
                     break
             elif bag.tasks.state[task] >= FIRST_FINAL or bag.number not in self._state.bags:
@@ -422,12 +422,12 @@ class BagCalls:
             await out.write(await self._rest(bag, task, stream, sent))
         out.end()
 
-    async def _pump(self, request: Request, out: Stream, found: tuple[int, int], stream: str) -> int:
+    async def _stream_attempt(self, request: Request, out: Stream, found: tuple[int, int], stream: str) -> int:
         attempt, pilot = found
         tail = self._live.open(attempt, pilot, stream)
         self._nudge(pilot)
         try:
-            return await pump(self._live, request, out, attempt, tail)
+            return await stream_output(self._live, request, out, attempt, tail)
         finally:
             self._live.close(attempt, stream)
 

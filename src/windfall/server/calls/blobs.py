@@ -92,7 +92,7 @@ class BlobCalls:
             raise NotFound(f"there is no blob {sha[:64]}")
         return str(bag.owner)
 
-    def vouch(self, report: Report) -> None:
+    def check_files(self, report: Report) -> None:
         """Drop from a report the files that the task did not declare, and blobs that the attempt neither sent nor may
         read."""
         attempts = self._state.attempts
@@ -105,12 +105,12 @@ class BlobCalls:
         sent, may_read = self.sent.by(report.a), rendering.may_read
         dropped = _drop_strange(report, lambda sha: sha not in sent and not may_read(task, sha))
         if report.saved:
-            self._wanted_of(report, bag, task)
+            self._trim_checkpoint(report, bag, task)
         if dropped:
             evidence.add_note(report, _not_sent(dropped))
         evidence.demand_all(report, outputs)
 
-    def _wanted_of(self, report: Report, bag: BagState, task: int) -> None:
+    def _trim_checkpoint(self, report: Report, bag: BagState, task: int) -> None:
         """Keep only checkpoint files that the task names, and none if their names are too long: the core holds them in
         memory."""
         report.saved = self._renderings.of(bag).named_saved(task, report.saved)
@@ -149,7 +149,7 @@ class BlobCalls:
             file.close()
 
     async def _send(self, request: Request, file: Any, sha: str, size: int) -> None:
-        first, last = _wanted(request.header(b"range"), size)
+        first, last = _byte_range(request.header(b"range"), size)
         headers = [("Accept-Ranges", "bytes"), ("ETag", f'"{sha}"')]
         whole = (first, last) == (0, size - 1)
         if not whole:
@@ -171,7 +171,7 @@ class BlobCalls:
             self._disk.admit_results()
         else:
             self._disk.admit()
-        upload = Upload(owner, sha, *_announced(request))
+        upload = Upload(owner, sha, *_content_range(request))
         if pilot or self.quota is None:
             return await self._put(request, upload)
         async with self.quota.receiving(owner, sha, upload.total):
@@ -187,7 +187,7 @@ class BlobCalls:
         except Conflict as error:
             return _error(error, await self._received(request, owner, sha))
         if complete and pilot:
-            await self._note(_attempt(request), sha)
+            await self._record_sent(_attempt(request), sha)
         if complete:
             return reply_json({"blob": sha, "size": total}, 201)
         return reply_json({"received": last + 1}, 200, (("X-Received", str(last + 1)),))
@@ -204,7 +204,7 @@ class BlobCalls:
             return self.sent.compared(_attempt(request), sha)
         return await self._run(self.store().received, owner, sha)
 
-    async def _note(self, attempt: int, sha: str) -> None:
+    async def _record_sent(self, attempt: int, sha: str) -> None:
         await self._run(self.sent.add, attempt, sha)
         if (ended := self.sent.ended()) is not None:
             await self._run(self.sent.forget, ended)
@@ -293,7 +293,7 @@ def _read(file: Any, at: int, count: int) -> bytes:
     return bytes(file.read(count))
 
 
-def _wanted(header: str, size: int) -> tuple[int, int]:
+def _byte_range(header: str, size: int) -> tuple[int, int]:
     """Return the first and last byte of a Range header; the whole blob if the header cannot be parsed."""
     found = _RANGE.fullmatch(header.strip())
     if found is None or (not found[1] and not found[2]):
@@ -307,7 +307,7 @@ def _wanted(header: str, size: int) -> tuple[int, int]:
     return first, last
 
 
-def _announced(request: Request) -> tuple[int, int, int]:
+def _content_range(request: Request) -> tuple[int, int, int]:
     """Return first byte, last byte and total of Content-Range; without that header, the body is the whole blob."""
     header = request.header(b"content-range")
     length = request.header(b"content-length")

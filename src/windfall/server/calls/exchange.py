@@ -32,13 +32,13 @@ _encode = msgspec.json.Encoder().encode
 
 class ExchangeCalls:
     def __init__(
-        self, writer: Writer, renderings: Renderings, live: LiveOutput, vouch: Callable[[events.Report], None]
+        self, writer: Writer, renderings: Renderings, live: LiveOutput, check_files: Callable[[events.Report], None]
     ) -> None:
         self._writer = writer
         self._pilots = writer.state.pilots
         self._renderings = renderings
         self._live = live
-        self._vouch = vouch  # drops blobs from a report that its attempt neither sent nor may read
+        self._check_files = check_files  # drops blobs from a report that its attempt neither sent nor may read
         self._waiting = WaitingRequests(writer, self.render, self._gone)  # about: pilot, epoch, seq
         self.count = self.reports = 0
 
@@ -58,7 +58,7 @@ class ExchangeCalls:
         self.reports += len(m.reports)
         for report in m.reports:
             if report.files or report.saved or report.scratch:
-                self._vouch(report)
+                self._check_files(report)
         event = events.Exchange(
             key=0, pilot=pilot, epoch=m.epoch, seq=m.seq, ack=m.ack, want=m.want, wait=m.wait, left=m.left,
             started=m.started, reports=m.reports, held=m.held, bye=m.bye)  # type: ignore[arg-type]
@@ -79,10 +79,10 @@ class ExchangeCalls:
         """Answer a pilot's parked poll, so that the pilot learns which output a user has begun to watch."""
         parked = self._pilots[pilot].waiting_request if pilot in self._pilots else None
         if parked is not None and parked.key in self._waiting.open:
-            self._early(parked.key, 0)
+            self._answer_early(parked.key, 0)
             self._writer.put(events.DropRequest(0, pilot, parked.key))
 
-    def _early(self, key: int, again: int) -> None:
+    def _answer_early(self, key: int, again: int) -> None:
         """Answer a parked poll without the core: the answer grants and acknowledges nothing."""
         request, (pilot, epoch, seq) = self._waiting.take(key)
         answer = schema.ExchangeResponse(VERSION, epoch, seq, stream=self._live.watched(pilot), again=again)
@@ -93,7 +93,7 @@ class ExchangeCalls:
         """Answer every parked poll, so that no connection holds up the stop; spread the pilots' returns over time."""
         step = RESTART_SPREAD / max(1, self.parked)
         for place, key in enumerate(list(self._waiting.open)):
-            self._early(key, 50 + int(place * step))
+            self._answer_early(key, 50 + int(place * step))
 
     # --- enrol ------------------------------------------------------------------------------------------------
 

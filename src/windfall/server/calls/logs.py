@@ -135,7 +135,7 @@ class LiveOutput:
         return row >= 0 and attempts.state[row] in (STARTED, GRANTED)
 
 
-async def pump(live: LiveOutput, request: Request, out: Stream, attempt: int, tail: Tail) -> int:
+async def stream_output(live: LiveOutput, request: Request, out: Stream, attempt: int, tail: Tail) -> int:
     """Send an attempt's output as it arrives until the attempt has ended; return how many bytes were sent."""
     loop = asyncio.get_running_loop()
     position = 0

@@ -14,7 +14,7 @@ from windfall.core.messages import effects, events
 from windfall.core.messages.facts import Limits
 from windfall.core.state.world import State
 from windfall.errors import BadInput, NotFound, Unavailable
-from windfall.provision.server_link import Door, TendReply, TendRequest
+from windfall.provision.server_link import ServerAddress, TendReply, TendRequest
 from windfall.server.http import tokens
 from windfall.server.http.schema import NewSite
 from windfall.server.http.server import Request
@@ -30,7 +30,7 @@ _decode = msgspec.json.Decoder(TendRequest).decode
 _encode = msgspec.json.Encoder().encode
 
 
-class Tendings:
+class ProvisionerCalls:
     def __init__(self, writer: Writer) -> None:
         self._sites = writer.state.sites
         self._waiting = WaitingRequests(writer, lambda orders: _encode(_reply(orders)))
@@ -81,7 +81,7 @@ def _reply(orders: effects.SiteOrders) -> TendReply:
     )
 
 
-class Inside:
+class InProcessLink:
     """The server's link to a provisioner in the same process, for the server's own user."""
 
     def __init__(self, runtime: Any) -> None:
@@ -103,12 +103,12 @@ class Inside:
     async def knows(self, token: str) -> bool:
         return any(each.id == token for each in self._writer.state.tokens.values())
 
-    async def door(self) -> Door:
+    async def pilots_address(self) -> ServerAddress:
         profile = self._runtime.profile
-        return Door(profile["server"], profile["certificate"])
+        return ServerAddress(profile["server"], profile["certificate"])
 
-    async def inner(self) -> Door:
-        return Door(*self._runtime.inner_door())
+    async def local_address(self) -> ServerAddress:
+        return ServerAddress(*self._runtime.local_tls())
 
     async def pilot(self) -> bytes:
         body: bytes = (await self._runtime.admin.pilot_file())[0]

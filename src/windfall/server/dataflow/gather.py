@@ -79,13 +79,13 @@ class Gatherer:
                 self._forget(number)
             elif number in self._interested or (bag.targets[-1].index and _gathers(bag)):
                 self._interested.add(number)
-                self._look(number)
+                self._begin_ready(number)
 
     def stop(self) -> None:
         for task in self._busy.values():
             task.cancel()
 
-    def lists(self) -> set[str]:
+    def list_blobs(self) -> set[str]:
         """Return the blobs of the lists `NAME.outputs`, which no bag or result names."""
         return {file[1] for taken in self._kept.values() for file in taken.inputs if file[0].endswith(".outputs")}
 
@@ -101,7 +101,7 @@ class Gatherer:
 
     # --- when ----------------------------------------------------------------------------------------------------
 
-    def _look(self, number: int) -> None:
+    def _begin_ready(self, number: int) -> None:
         bag = self._writer.state.bags[number]
         for target in bag.targets:
             if target.inputs_pending and not target.pending and target.not_ended:

@@ -33,7 +33,7 @@ class DiskGuard:
             self._writer.put(events.DiskLow(0, self.low))
         if state == "full":
             self._room.release()
-        self.full = state != "ok" and self._room.cramped()
+        self.full = state != "ok" and self._room.only_reserve_left()
         self._timer = self._loop.call_later(PERIOD_S, self._again)
 
     def _again(self) -> None:

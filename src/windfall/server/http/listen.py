@@ -59,7 +59,7 @@ class TlsListener:
                     log.warning("cannot accept a connection: %s", error)
                     self._pause(0.1)
                 return
-            self._shake(accepted)
+            self._begin_handshake(accepted)
         self._pause(PAUSE_S)
 
     def _pause(self, seconds: float) -> None:
@@ -81,13 +81,13 @@ class TlsListener:
             if since < limit:
                 task.cancel()
 
-    def _shake(self, accepted: socket.socket) -> None:
+    def _begin_handshake(self, accepted: socket.socket) -> None:
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         task = self._http.loop.create_task(self._handshake(accepted))
         self._tasks[task] = self._http.loop.time()
-        task.add_done_callback(self._shaken)
+        task.add_done_callback(self._handshake_ended)
 
     async def _handshake(self, accepted: socket.socket) -> None:
         try:
@@ -100,7 +100,7 @@ class TlsListener:
             accepted.close()
             raise
 
-    def _shaken(self, task: asyncio.Task[None]) -> None:
+    def _handshake_ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)
         if not task.cancelled() and task.exception() is not None:
             log.warning("a TLS handshake failed: %s", task.exception())

@@ -12,7 +12,7 @@ from windfall.server.calls.bags import BagCalls
 from windfall.server.calls.blobs import BlobCalls
 from windfall.server.calls.exchange import ExchangeCalls
 from windfall.server.calls.logs import LiveOutput
-from windfall.server.calls.provisioners import MAX_TEND, Tendings
+from windfall.server.calls.provisioners import MAX_TEND, ProvisionerCalls
 from windfall.server.http import schema as s
 from windfall.server.http.server import Route
 from windfall.wire.messages import MAX_MESSAGE
@@ -30,15 +30,15 @@ class Calls(NamedTuple):
     exchanges: ExchangeCalls
     live: LiveOutput
     admin: AdminCalls
-    tendings: Tendings
+    provisioners: ProvisionerCalls
 
 
 def routes(calls: Calls) -> list[Route]:
     return [*_users(calls.bags), *_pilots(calls.exchanges, calls.live, calls.admin), *_blobs(calls.blobs),
-            *_operation(calls.admin), _tending(calls.tendings)]
+            *_operation(calls.admin), _provisioners(calls.provisioners)]
 
 
-def _tending(t: Tendings) -> Route:
+def _provisioners(t: ProvisionerCalls) -> Route:
     return Route("POST", "/v1/tend", t.tend, limit=MAX_TEND, fast=True, takes=TendRequest, gives=TendReply,
                  summary="send what became of a site's orders, fetch new orders")
 

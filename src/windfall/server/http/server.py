@@ -542,7 +542,7 @@ class HttpServer:
             try:
                 route.handler(request)
             except Exception as error:  # the process goes on
-                request.fail(explain(error))
+                request.fail(to_client_error(error))
             return
         task = self.loop.create_task(self._run(request, route.handler))
         self.tasks.add(task)
@@ -557,11 +557,11 @@ class HttpServer:
             request.connection.close()
         except Exception as error:  # the process goes on
             if request.answered:
-                explain(error)
+                to_client_error(error)
                 request.connection.close()
             else:
-                await _swallow(request)
-                request.fail(explain(error))
+                await _drain_body(request)
+                request.fail(to_client_error(error))
         finally:
             request.connection.discard(request)
 
@@ -601,7 +601,7 @@ class HttpServer:
 _numbers = itertools.count(1)
 
 
-def explain(error: Exception) -> WindfallError:
+def to_client_error(error: Exception) -> WindfallError:
     """Return the error to send to the client; log the details of an internal error under the number that it names."""
     if isinstance(error, WindfallError):
         return error
@@ -633,10 +633,10 @@ def _late(request: Request, now: float) -> float:
 
 def _cause(error: BaseException) -> WindfallError:
     inner = error.__context__ or error.__cause__ or error
-    return explain(inner if isinstance(inner, Exception) else BadInput("bad request"))
+    return to_client_error(inner if isinstance(inner, Exception) else BadInput("bad request"))
 
 
-async def _swallow(request: Request) -> None:
+async def _drain_body(request: Request) -> None:
     """Read the rest of a short refused body: the client reads the refusal only after it has sent all."""
     size = 0
     if request._pieces is None or request.complete or (request.expects and not request.size):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from windfall.core.messages import effects, events
-from windfall.server.http.server import Request, explain
+from windfall.server.http.server import Request, to_client_error
 from windfall.server.writer import Writer, refusal
 
 
@@ -38,7 +38,7 @@ class WaitingRequests:
                 raise refusal(effect)
             request.reply(self._render(effect))
         except Exception as error:  # the core repeats its grants and orders in the next answer
-            request.fail(explain(error))
+            request.fail(to_client_error(error))
 
     def _gone(self, key: int) -> None:
         """Forget the request of a client that closed the connection."""

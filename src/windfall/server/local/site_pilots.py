@@ -31,15 +31,15 @@ class SiteProvisioner:
         while not any(self._folder.glob("*.toml")):
             await asyncio.sleep(LOOK_S)
         from windfall.provision.provisioner import Provisioner
-        from windfall.server.calls.provisioners import Inside
+        from windfall.server.calls.provisioners import InProcessLink
 
         if self._brief:
-            await self._open_door()
+            await self._listen_for_pilots()
         landing = self._runtime.writer.core.config.landing / 1000
-        self.provisioner = Provisioner(self._runtime.home.path, Inside(self._runtime), landing=landing)
+        self.provisioner = Provisioner(self._runtime.home.path, InProcessLink(self._runtime), landing=landing)
         await self.provisioner.run()
 
-    async def _open_door(self) -> None:
+    async def _listen_for_pilots(self) -> None:
         """Listen at the address that a site's file names as `server`.  If that is not an address of this machine, a
         router forwards pilots to an address that the file does not tell: listen at every address."""
         from windfall.server.http import listen
@@ -50,7 +50,7 @@ class SiteProvisioner:
         if named:
             host, _, port = named[0]
             own = await asyncio.to_thread(listen.own, host.strip("[]"))
-            self._runtime.open_door(f"[{own}]:{port}" if ":" in own else f"{own or '0.0.0.0'}:{port}")
+            self._runtime.listen_for_pilots(f"[{own}]:{port}" if ":" in own else f"{own or '0.0.0.0'}:{port}")
 
     async def stop(self) -> None:
         """Stop the provisioner.  Jobs stay in their batch systems, where the next server finds them.  A brief server

@@ -60,7 +60,7 @@ class Projector:
 
     def commit(self, position: int, at: int, facts: list[Fact]) -> None:
         self._backlog.append((position, facts))
-        self._bytes += rows.weight(facts)
+        self._bytes += rows.memory_bytes(facts)
         self._last = self._loop.time()
         if len(self._backlog) > MAX_COMMITS or self._bytes > MAX_BYTES:
             self._begin()

@@ -155,7 +155,7 @@ class RowMaker:
         return (found.site, found.host_name) if found is not None else ("", "")
 
 
-def size(facts: Iterable[f.Fact]) -> int:
+def row_count(facts: Iterable[f.Fact]) -> int:
     """Return how many rows these facts may become."""
     total = 0
     for fact in facts:
@@ -171,7 +171,7 @@ def size(facts: Iterable[f.Fact]) -> int:
 ROW_BYTES = 256  # approximate memory of a row without details
 
 
-def weight(facts: Iterable[f.Fact]) -> int:
+def memory_bytes(facts: Iterable[f.Fact]) -> int:
     """Estimate the bytes that these facts take in memory."""
     total = 0
     for fact in facts:

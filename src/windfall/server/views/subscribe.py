@@ -55,7 +55,7 @@ class Subscriber:
     def take_in(self, commit: rows.RecordedCommit, bag: int, weight: int) -> None:
         self.bags[bag] = None
         if self.wants_rows and not self.lost:
-            self.waiting += rows.size(commit.facts)
+            self.waiting += rows.row_count(commit.facts)
             self.waiting_bytes += weight
             self.commits.append(commit)
             if self.waiting > MAX_WAITING or self.waiting_bytes > MAX_WAITING_BYTES:
@@ -98,7 +98,7 @@ class Hub:
     # --- commits in -------------------------------------------------------------------------------------------
 
     def commit(self, position: int, at: int, facts: list[Fact]) -> None:
-        commit, weight = self._recorder.record(position, facts), rows.weight(facts)
+        commit, weight = self._recorder.record(position, facts), rows.memory_bytes(facts)
         self._remember(commit, weight)
         if not self._by_bag and not self._by_owner:
             return
@@ -111,7 +111,7 @@ class Hub:
                     subscriber.take_in(commit, bag, weight)
 
     def _remember(self, commit: rows.RecordedCommit, weight: int) -> None:
-        if rows.size(commit.facts) > RECENT_ROWS or weight > RECENT_BYTES:
+        if rows.row_count(commit.facts) > RECENT_ROWS or weight > RECENT_BYTES:
             self.forget_recent()
             self._oldest = commit.position
             return
@@ -189,16 +189,16 @@ class Hub:
         """Send the changes between `since` and now; return whether the stream ends with them."""
         position = self._writer.position
         if not subscriber.wants_rows:
-            return await self._say(stream, bag, position, None)
+            return await self._send_line(stream, bag, position, None)
         if since >= self._oldest:
             past = [commit for commit, _ in self._recent if commit.position > since]
-            return await self._say(stream, bag, position, self._rows(bag, past))
+            return await self._send_line(stream, bag, position, self._rows(bag, past))
         await self._old_rows(stream, bag)
         if subscriber.lost:  # the rows up to `position` were sent, those of later commits were dropped
             await self._resume(stream, position)
             return True
         subscriber.commits = [each for each in subscriber.commits if each.position > position]
-        return await self._say(stream, bag, self._writer.position, self._rows(bag, self._taken(subscriber)))
+        return await self._send_line(stream, bag, self._writer.position, self._rows(bag, self._taken(subscriber)))
 
     async def _old_rows(self, stream: Stream, bag: BagState) -> None:
         after, rendering = -1, self._renderings.of(bag)
@@ -225,7 +225,7 @@ class Hub:
                 await self._resume(stream, None)
                 return
             made = self._rows(bag, self._taken(subscriber)) if subscriber.wants_rows else subscriber.take() and None
-            if await self._say(stream, bag, self._writer.position, made):
+            if await self._send_line(stream, bag, self._writer.position, made):
                 return
 
     async def _resume(self, stream: Stream, position: int | None) -> None:
@@ -242,7 +242,7 @@ class Hub:
         maker = rows.RowMaker(self._state, bag, self._renderings.of(bag))
         return [row for commit in commits for row in maker.rows(commit)]
 
-    async def _say(self, stream: Stream, bag: BagState, position: int, made: list[Any] | None) -> bool:
+    async def _send_line(self, stream: Stream, bag: BagState, position: int, made: list[Any] | None) -> bool:
         done = ended(bag) or bag.number not in self._state.bags
         line: dict[str, Any] = {"position": position, "counts": counts(bag)}
         if made is not None:
@@ -263,13 +263,13 @@ class Hub:
             if request.number("from", 0) < self._writer.position:
                 subscriber.bags.update(dict.fromkeys(mine))
             while not (stream.closed or subscriber.stopped):
-                await stream.write(self._news(subscriber))
+                await stream.write(self._lines(subscriber))
                 await subscriber.wait()
             stream.end()
         finally:
             self.remove(subscriber)
 
-    def _news(self, subscriber: Subscriber) -> bytes:
+    def _lines(self, subscriber: Subscriber) -> bytes:
         touched, _ = subscriber.take()
         position, subscriber.beat, beat = self._writer.position, False, subscriber.beat
         lines = []

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from windfall.core.messages import effects as x, events as e
 from windfall.core.messages.facts import Shape
-from windfall.provision.order_book import Cancel, Carrier, Command, ListJobs, News, Salvage, Submit
+from windfall.provision.order_book import Cancel, Command, ListJobs, News, OrderBook, Salvage, Submit
 from windfall.sim.models.server import Server
 from windfall.sim.models.site import BatchJob, JobProcess, JobRefused, SimulatedSite
 
@@ -41,7 +41,7 @@ class SimulatedTender:
         """Start a new process of the tender, which knows nothing of the jobs of the one before."""
         self.life += 1
         self.alive = True
-        self._carrier = Carrier()
+        self._book = OrderBook()
         self._tell(self.life, hello=True)
 
     def crash(self) -> None:
@@ -53,9 +53,9 @@ class SimulatedTender:
     def _tell(self, life: int, hello: bool = False, wait: int = 0, **more: Any) -> None:
         if not self.alive or life != self.life:
             return
-        news = self._carrier.news()
+        news = self._book.news()
         event = e.SiteReport(
-            0, site=self.site.name, provisioner=f"{self.site.name} {self.life}", hello=hello, seen=self._carrier.seen,
+            0, site=self.site.name, provisioner=f"{self.site.name} {self.life}", hello=hello, seen=self._book.seen,
             accepted=news.accepted, refused=news.refused, stopped=news.stopped, info=self.site.info(), wait=wait,
             **more)
         answered = partial(self._answered, life, news, wait > 0 or hello)
@@ -72,7 +72,7 @@ class SimulatedTender:
             if polled:
                 self.engine.after(POLL, self._tell, life, True)
             return
-        for command in self._carrier.answered(orders, news):
+        for command in self._book.answered(orders, news):
             self._carry_out(command)
         if polled:
             self._tell(life, wait=POLL)
@@ -94,7 +94,7 @@ class SimulatedTender:
 
     def _list(self, life: int, began: int) -> None:
         if life == self.life:
-            self._carrier.looked()
+            self._book.listing_ended()
         self._tell(life, listed=self.site.listing(self.user), began=began)
 
     def _submit(self, life: int, nonce: str, shape: Shape) -> None:
@@ -104,7 +104,7 @@ class SimulatedTender:
             name, why = "", str(refused)
         if life != self.life:
             return
-        landed = self._carrier.accepted({nonce: name}) if name else self._carrier.refused([nonce], why)
+        landed = self._book.accepted({nonce: name}) if name else self._book.refused([nonce], why)
         for cancel in landed:
             self._carry_out(cancel)
         self._tell(life)
@@ -115,7 +115,7 @@ class SimulatedTender:
         for each in sorted(wanted):
             self.site.cancel(each)
         if life == self.life:
-            self._carrier.cancelled(Cancel(((nonce, name),)))
+            self._book.cancelled(Cancel(((nonce, name),)))
             self._tell(life)
 
 

@@ -43,7 +43,7 @@ class Here(Channel):
         process = self._begin(argv, stdin)
         try:
             async with asyncio.timeout(timeout):
-                return await _heard(process, most)
+                return await _outcome(process, most)
         except TimeoutError:
             _kill(process.pid)  # the whole session: even if the command has ended, a process of it holds the output
             raise SiteUnreachable(f"{argv[0]} has not ended within {timeout:g} s") from None
@@ -92,7 +92,7 @@ def _absent(argv: Sequence[str], error: OSError) -> SiteRefused:
     return SiteRefused(f"{argv[0]} cannot run on this machine: {error.strerror}", CURES[MISSING], kind=MISSING)
 
 
-async def _heard(process: subprocess.Popen[bytes], most: int) -> Raw:
+async def _outcome(process: subprocess.Popen[bytes], most: int) -> Raw:
     assert process.stdout and process.stderr
     out, err = await asyncio.gather(_all(process.stdout, most), _all(process.stderr, MAX_ERRORS, keep_on=True))
     return Raw(await asyncio.to_thread(process.wait), out, err)

@@ -33,7 +33,7 @@ def script(job: Job, index: ArrayIndex, jobid: str, directives: Sequence[str] | 
     lines = ["#!/bin/sh", *(job.directives if directives is None else directives), f"# Windfall, pilot {job.nonce}",
              f"WINDFALL_NONCE={nonce}", f"WINDFALL_JOB={jobid}", "export WINDFALL_NONCE WINDFALL_JOB"]
     lines += [*_exports(job.variables), *job.setup]
-    lines += _beside(job)
+    lines += _to_files(job)
     lines += [before] if before else []
     python = quote(job.command[0])
     lines.append(f"command -v {python} >/dev/null || {{ echo '{NO_PYTHON}'{python} >&2; exit 127; }}")
@@ -47,7 +47,7 @@ def _exports(variables: Iterable[tuple[str, str]]) -> list[str]:
     return [f"{name}={quote(value)}; export {name}" for name, value in variables]
 
 
-def surrounded(argv: Sequence[str], variables: Iterable[tuple[str, str]], setup: Sequence[str]) -> tuple[str, ...]:
+def with_setup(argv: Sequence[str], variables: Iterable[tuple[str, str]], setup: Sequence[str]) -> tuple[str, ...]:
     """Return the command for the head node with the variables and set-up lines of a job: a module may bring its
     Python.  The set-up lines read nothing of the command's input, and their output is not part of the answer."""
     before = [*_exports(variables), *setup]
@@ -57,7 +57,7 @@ def surrounded(argv: Sequence[str], variables: Iterable[tuple[str, str]], setup:
     return ("/bin/sh", "-c", r'eval "$(printf "%s\n" "$@")"', "windfall", *lines)
 
 
-def _beside(job: Job) -> list[str]:
+def _to_files(job: Job) -> list[str]:
     """Return lines that go to the folder with the pilot's files.  If the node does not see the folder, the batch
     system has sent the files to the job's directory, perhaps with another mode."""
     if not job.files:

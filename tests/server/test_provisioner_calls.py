@@ -13,9 +13,9 @@ from windfall.client.profile import from_fields
 from windfall.core.messages.facts import Limits, Shape
 from windfall.errors import BadInput, NotFound
 from windfall.model.bagfile.reader import parse
-from windfall.provision.remote_link import Remote
+from windfall.provision.remote_link import RemoteLink
 from windfall.provision.server_link import ListedJob, SiteFigures, TendReply, TendRequest
-from windfall.server.calls.provisioners import MAX_WORD, Inside
+from windfall.server.calls.provisioners import MAX_WORD, InProcessLink
 
 SHAPE = Shape(1, 1 << 40, 0, 1 << 40, 3_600_000)
 LIMITS = Limits([SHAPE], pilots=3, flight=2)
@@ -24,7 +24,7 @@ LIMITS = Limits([SHAPE], pilots=3, flight=2)
 @pytest.fixture
 def lines(server):
     """Both kinds, as plain calls."""
-    remote, inside = Remote(from_fields(server.start())), Inside(server._runtime)
+    remote, inside = RemoteLink(from_fields(server.start())), InProcessLink(server._runtime)
 
     def over_http(name, *args):
         return asyncio.run(getattr(remote, name)(*args))
@@ -89,7 +89,7 @@ def test_a_site_is_tended_by_its_owner_only(server, lines):
     lines["process"]("add_site", "mine", "slurm", LIMITS)
     with Client(server.start()) as client:
         other = client.add_token("user", user="eve")["token"]
-    eve = Remote(from_fields({**server.start(), "token": other}))
+    eve = RemoteLink(from_fields({**server.start(), "token": other}))
     with pytest.raises(NotFound):
         asyncio.run(eve.tend(TendRequest(0, "mine", "t", hello=True)))
     with pytest.raises(NotFound):
@@ -123,7 +123,7 @@ def test_limits_stay_when_a_site_is_added_again_without_them(server, lines):
 
 
 def test_both_ways_know_the_door_and_the_pilot(lines):
-    assert lines["http"]("door") == lines["process"]("door")
+    assert lines["http"]("pilots_address") == lines["process"]("pilots_address")
     assert lines["http"]("pilot") == lines["process"]("pilot")
 
 
@@ -144,7 +144,7 @@ def test_a_stop_answers_those_who_wait(server, lines):
     body = msgspec.json.encode(TendRequest(0, "c", "t", seen=first.number, wait=20_000))
     waiting = threading.Thread(target=lambda: heard.put(http.send(Request("POST", "/v1/tend", body))))
     waiting.start()
-    while not server._runtime.tendings._waiting.open:
+    while not server._runtime.provisioners._waiting.open:
         pass
     server.stop()
     assert heard.get(timeout=30).status == 503
@@ -155,11 +155,11 @@ def test_a_stop_answers_those_who_wait(server, lines):
 def test_a_connection_whose_poll_was_given_up_is_not_used_before_its_answer_has_come(server, lines):
     lines["process"]("add_site", "c", "slurm", LIMITS)
     number = lines["process"]("tend", TendRequest(0, "c", "t", hello=True)).number
-    remote = Remote(from_fields(server.start()))
+    remote = RemoteLink(from_fields(server.start()))
 
     async def give_up():
         poll = asyncio.ensure_future(remote.tend(TendRequest(0, "c", "t", seen=number, wait=20_000)))
-        while not server._runtime.tendings._waiting.open:
+        while not server._runtime.provisioners._waiting.open:
             await asyncio.sleep(0.01)
         poll.cancel()
         await asyncio.gather(poll, return_exceptions=True)

@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 
 from windfall.pilot import bundle
 from windfall.provision.job_log import cause, last
-from windfall.provision.trial import _whole
+from windfall.provision.trial import _run_to_end
 from windfall.sites.dialects import slurm
 from windfall.sites.dialects.job import Job, Shape
 
@@ -97,7 +97,7 @@ def test_cleanup_finishes_before_its_cancellation_is_passed_on() -> None:
         done.append(True)
 
     async def play() -> None:
-        task = asyncio.ensure_future(_whole(clean()))
+        task = asyncio.ensure_future(_run_to_end(clean()))
         for _ in range(3):
             await asyncio.sleep(0.02)
             task.cancel()
