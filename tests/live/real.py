@@ -50,7 +50,7 @@ class CommandLine:
         )
 
     def json(self, *arguments: object, code: int = 0, **env: str) -> Any:
-        """What it answers with --json, provided that it ends with `code`."""
+        """Run the command with --json and return its parsed output; it must exit with `code`."""
         done = self(*arguments, "--json", **env)
         assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
         return json.loads(done.stdout)
@@ -137,7 +137,7 @@ def serving(home: Path, *options: str) -> Iterator[Server]:
 
 
 def until(found: Callable[[], Any], seconds: float = 60) -> Any:
-    """What `found` returns, as soon as it is something."""
+    """Call `found` until it returns a true value; return that value."""
     end = time.monotonic() + seconds
     while not (value := found()):
         assert time.monotonic() < end, f"waited {seconds} s in vain"
@@ -152,7 +152,7 @@ def free_port() -> int:
 
 
 def processes_of(home: Path) -> list[int]:
-    """Everybody who works for the server of that home: the server, its pilot, their helpers, the tasks."""
+    """Return the processes that belong to that home's server: the server, its pilot, their helpers, the tasks."""
     mark = f"{MARK}={home}\0".encode()
     found = []
     for process in psutil.process_iter():

@@ -80,7 +80,7 @@ def walk(windfall: CommandLine, tasks: int) -> None:
 
 
 def _check_retry(windfall: CommandLine, command: str, wanted: list[int], tasks: int) -> None:
-    """It runs those again, and no others: only their generation has changed."""
+    """Check that the command retries exactly the wanted tasks: only their generation has changed."""
     before = _generations(windfall)
     answer: Any = windfall.json(*shlex.split(command))
     assert answer["count"] == len(wanted)

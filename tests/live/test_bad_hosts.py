@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def server(windfall: CommandLine) -> Iterator[Server]:
-    """What a silent pilot holds and has not started comes back when its lease is over."""
+    """Yield a server with a short lease, after which it takes unstarted tasks back from a silent pilot."""
     running = Server(windfall.home, "--listen", f"127.0.0.1:{free_port()}", "--lease", "2")
     yield running
     running.stop()
@@ -46,7 +46,7 @@ per-host = 2
 def test_wrong_output_of_one_host_is_made_elsewhere_and_the_host_is_barred(
     windfall: CommandLine, server: Server, pilots: Pilots
 ) -> None:
-    """Its exit codes are good; only what it leaves is not.  It takes as long as the others do."""
+    """The bad host's exit codes are 0 and its run times are normal; only its output files are wrong."""
     windfall.write("bag.toml", SPOILT)
     for site in ("spoilt", "one", "two", "three"):
         pilots.start(site, 1)

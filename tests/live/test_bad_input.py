@@ -174,7 +174,7 @@ def tasks_of(home: Path, word: str) -> list[int]:
 
 
 def test_a_task_that_daemonises(windfall: CommandLine, tmp_path: Path) -> None:
-    """What it left behind ends with it."""
+    """Processes that the task leaves in other sessions end with the task."""
     stray = "setsid sleep 12345 > /dev/null 2>&1 & setsid -f sleep 12345"
     command = f"{stray}; until test -e {tmp_path}/go; do sleep 0.05; done; echo left"
     bag = int(windfall("submit", command).stdout)
@@ -197,7 +197,7 @@ def test_a_task_that_ignores_sigterm(windfall: CommandLine) -> None:
 
 
 def test_a_task_that_kills_its_parent(windfall: CommandLine) -> None:
-    """It hurts nobody else: all others succeed, and it is not tried for ever."""
+    """All other tasks succeed, and the task is not retried for ever."""
     bag = int(windfall("submit", "test {x} = 3 && kill -9 $PPID; echo {x}", "-s", "x=1..8").stdout)
     try:
         until(lambda: windfall.json("show", bag)["state"] == "failed")

@@ -41,7 +41,7 @@ OVERDUE = BAG.replace('"tail-safe"', '"none"\nattempt-deadline = "2s"').replace(
 def test_attempt_beyond_its_deadline_is_given_to_another_pilot(
     windfall: CommandLine, server: Server, pilots: Pilots
 ) -> None:
-    """Nothing of it ever ends, so nobody knows how long a task takes: the deadline alone does it."""
+    """No task of the bag ever ends, so its mean run time is unknown: only the deadline causes the replicas."""
     windfall.write("bag.toml", OVERDUE)
     pilots.start("stuck", 3)
     bag = int(windfall("submit", "bag.toml").stdout)

@@ -37,7 +37,7 @@ def counts(windfall: CommandLine, bag: int) -> dict[str, int]:
 
 
 def test_a_server_killed_in_mid_run_goes_on_where_it_was(windfall: CommandLine, server: Server) -> None:
-    """Whoever waits goes on waiting; each task has one result, none runs again that had been accepted."""
+    """Waiting clients go on waiting; each task has one result, and no accepted task runs again."""
     pilots = [windfall.start("pilot", "--ticket", ticket(windfall), "--cores", "2", "--idle", "60")]
     tally = windfall.folder / "tally"
     bag = int(windfall("submit", f"echo {{x}} >> {tally}; sleep 0.01", "-s", "x=1..1500").stdout)

@@ -43,7 +43,7 @@ def windfall(tmp_path: Path) -> Iterator[CommandLine]:
 
 
 def figure_2(size: int, div: int, address: str) -> str:
-    """As printed, but for its credentials, its web server and its size."""
+    """Return the printed figure without its credentials, with another web server and size."""
     text = FIGURE_2.replace(' login="userName" password="pass"', "")
     text = text.replace("http://www.prism.uvsq.fr/cni/yml", address)
     return re.sub(r"size      := 4;\n +div       := 2;", f"size := {size}; div := {div};", text)
@@ -63,7 +63,7 @@ def read(file: Path) -> np.ndarray:
 
 
 def product(windfall: CommandLine, web: tuple[str, Path], size: int, div: int, patience: float = 600) -> None:
-    """Somebody runs it; the host that did the first tasks is killed when some are done."""
+    """Run the workflow; kill the host that ran the first tasks when some have succeeded."""
     a, b = matrices(web[1], size)
     windfall.write("figure2.query", figure_2(size, div, web[0]))
     pilots, running = Pilots(windfall), None

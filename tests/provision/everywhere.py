@@ -1,9 +1,9 @@
-"""One bag over two Slurm clusters, Grid Engine, HTCondor, a workstation and this machine, while things go wrong.
+"""A bag runs on two Slurm clusters, Grid Engine, HTCondor, a workstation and this machine, while parts of them fail.
 
-`run` plays it, with as many tasks as asked for, and returns what was measured; each fault comes when so many tasks have
-succeeded.  What must hold is asserted: one result for every task, every site contributed, no site ever had more of our
-jobs than its limit, by the journal's facts and by what its batch system lists, what killed pilots left was looked for,
-and afterwards no job and no pilot is left anywhere.
+`run` runs a bag of a given size and returns measurements; each fault occurs when a given number of tasks has succeeded.
+It asserts that every task has one result, that every site contributed, that no site ever had more pilots than its limit
+(by the journal's facts and by its batch system's listing), that the results of killed pilots were looked for, and that
+no job and no pilot is left afterwards.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ def _control(cluster: Slurm, *words: str) -> str:
 
 
 def _resume(cluster: Slurm) -> None:
-    """It is refused of a node that is back already."""
+    """Resume a node; Slurm refuses that for a node which has returned already."""
     def back() -> bool:
         _control(cluster, "update", "nodename={}", "state=resume")
         return not re.search("State=[^ ]*(DRAIN|DOWN|UNKNOWN)", _control(cluster, "show", "node", "{}") or "State=DOWN")

@@ -104,7 +104,7 @@ class User:
         return str(self.tended()[site]["trouble"])
 
     def tended(self) -> dict[str, dict[str, Any]]:
-        """What the provisioner says of each site."""
+        """Return the provisioner's line about each site."""
         with socket.socket(socket.AF_UNIX) as talk:
             talk.connect(str(control.path(self.home)))
             talk.sendall(b'{"do": "ls"}\n')
@@ -123,23 +123,23 @@ class Cluster:
         own(self.home)
 
     def jobs(self) -> list[str]:
-        """Of ours that wait or run."""
+        """Return the user's jobs that wait or run."""
         done = subprocess.run(["squeue", "-h", "-r", "-t", "PD,R,CG,S", "-u", USER, "-o", "%j|%i|%t"],
                               capture_output=True, text=True, env={**os.environ, **self.slurm.env})
         assert done.returncode == 0, done.stderr
         return done.stdout.split()
 
     def clear(self) -> None:
-        """What a test left, when it is over: nobody is served any more."""
+        """Cancel the jobs that a test has left."""
         subprocess.run(["scancel", "-u", USER], capture_output=True, env={**os.environ, **self.slurm.env})
         until(lambda: not self.jobs(), 60)
 
     def submitted(self) -> list[str]:
-        """Nonces, in the order in which they were submitted."""
+        """Return the nonces in the order of their submission."""
         return nonces(self.login.commands("sbatch"))
 
     def refused(self) -> list[str]:
-        """Those of submissions that were to be killed, but that a busy controller had not taken in time."""
+        """Return the nonces of submissions that a busy controller did not take before a test killed them."""
         return nonces(self.login.commands("sbatch", "failed"))
 
     def stop(self) -> None:
@@ -148,7 +148,7 @@ class Cluster:
 
 
 def nonces(calls: list[str]) -> list[str]:
-    """Of pilots that were asked for by these calls of `sbatch`."""
+    """Return the nonces of the pilots that these calls of `sbatch` submitted."""
     found = []
     for line in calls:
         name = re.search(r"--job-name=wf(\w+)-(\d+)", line)
@@ -170,7 +170,7 @@ def user(folder: Path, *options: str) -> Iterator[User]:
 
 @contextmanager
 def attended(made: User) -> Iterator[User]:
-    """His server is stopped in the end; if that is a sad one, it says what it has to say."""
+    """Stop the user's server at the end; if the test failed, print the server's log first."""
     try:
         yield made
     except BaseException:

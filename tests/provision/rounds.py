@@ -34,7 +34,7 @@ SHAPE = '[[shapes]]\nwalltime = "5min"\ncores = 1\n'
 
 
 class Others:
-    """Whoever else uses a cluster: jobs that are there when a round begins, and some that come later."""
+    """The other users of a cluster: jobs that are there when a round begins, and some that arrive later."""
 
     def __init__(self, cluster: Cluster, cpus: int, seed: str) -> None:
         self.cluster, self.draw = cluster, random.Random(seed)

@@ -1,4 +1,4 @@
-"""Who else starts pilots: `windfall provision` for a server elsewhere, `windfall run` for its own."""
+"""Provisioners outside `windfall serve`: `windfall provision` for a remote server, `windfall run` for its own."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_run_uses_sites_without_a_server_and_leaves_nothing(tmp_path: Path) -> N
 
 
 def _pilots(person: User) -> list[str]:
-    """Its jobs that have a process."""
+    """Return the jobs of the workstation that have a process."""
     found = []
     for place in (person.person / ".windfall/jobs").glob("*/*/pid"):
         pid = place.read_text().split()[0]

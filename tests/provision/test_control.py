@@ -19,7 +19,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="what is somebody else
 
 @pytest.fixture(params=["inside", "runtime", "tmp"])
 def home(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """One whose socket fits in, and two whose path is too long for it."""
+    """Return a data folder whose path is short enough for the socket, or one of two whose path is too long."""
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     if request.param == "runtime":
         (tmp_path / "r").mkdir(mode=0o700)

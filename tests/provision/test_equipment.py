@@ -1,4 +1,4 @@
-"""What is put at a site lies where nobody else can put anything: it is run under the user's name."""
+"""The files at a site lie in a folder that no other user can write to, since the user's jobs run them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="a folder of somebody 
 
 @needs_root
 def test_a_folder_of_somebody_else_is_refused(open_to_all: Path, tmp_path: Path) -> None:
-    """He could put another pilot there, under the same name."""
+    """The folder's owner could put another pilot's file there, under the same name."""
     folder = open_to_all / "windfall"
     folder.mkdir(mode=0o777)
     folder.chmod(0o777)

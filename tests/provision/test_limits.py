@@ -75,7 +75,7 @@ def _end(person: User, bag: int, clusters: list[Cluster]) -> None:
 
 
 def _fill(cluster: Cluster) -> str:
-    """Somebody's jobs take both nodes; the id of one."""
+    """Submit a job that takes both nodes; return its id."""
     script = "#!/bin/sh\nsleep 600\n"
     words = ["sbatch", "--parsable", "--nodes=2", "--exclusive", "--job-name=other", "--output=/dev/null"]
     env = [f"{name}={value}" for name, value in cluster.slurm.env.items()]
@@ -212,7 +212,7 @@ def test_a_site_is_given_a_share_of_a_bag_after_a_while(person: User, clusters: 
 
 
 def test_a_limit_that_was_lowered_a_moment_ago_holds(person: User, clusters: list[Cluster]) -> None:
-    """Whoever edits a site's file and submits has not waited until somebody looked at it."""
+    """A user may edit a site's file and submit before the provisioner has checked the file."""
     cluster, shapes = clusters[0], '[[shapes]]\nwalltime = "25min"\n'
     _site(person, cluster, shapes, **{"max-pilots": 40, "core-hours": 100})
     person.serve()
@@ -227,7 +227,7 @@ def test_a_limit_that_was_lowered_a_moment_ago_holds(person: User, clusters: lis
 
 
 def test_a_balance_that_nobody_keeps_is_not_endless(person: User, clusters: list[Cluster]) -> None:
-    """These clusters keep no accounts: whoever asks for a balance there is told so, and gets no pilots."""
+    """These clusters keep no accounts: a site with `balance = true` reports that, and gets no pilots."""
     site = _site(person, clusters[0], '[[shapes]]\nwalltime = "10min"\n', balance="true")
     person.serve()
     bag = person.bag("echo {n}", 2)

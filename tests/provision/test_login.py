@@ -51,7 +51,7 @@ def person(tmp_path: Path, site: Codes) -> Iterator[User]:
 
 @contextmanager
 def user_of(tmp_path: Path, site: Codes) -> Iterator[User]:
-    """Somebody who has an account at that site."""
+    """Yield a user who has an account at that site."""
     folder = f"windfall-login-{os.getpid()}"
     with rig.user(tmp_path) as made:
         (made.person / ".ssh" / "config").write_text(
@@ -126,7 +126,7 @@ def test_a_wrong_code_is_told_and_not_tried_again(person: User, site: Codes) -> 
 
 
 def test_a_trial_asks_for_itself(person: User, site: Codes) -> None:
-    """It has a connection of its own, and ends it."""
+    """A trial without provisioner opens its own connection, and closes it."""
     person.serve()
     code, said = type_in(person, CODE, "test", "far")
     assert code == 0 and "frontend asks" in said and "site far works" in said, said
@@ -150,7 +150,7 @@ def test_login_asks_nothing_without_a_terminal(person: User, site: Codes) -> Non
 
 
 def test_the_socket_is_its_owners(person: User) -> None:
-    """Somebody else who got at it is told nothing."""
+    """Another user who reaches the socket gets an error and no data."""
     person.serve()
     path = person.home / "provision.sock"
     until(path.exists)

@@ -289,7 +289,7 @@ def test_a_relay_ends_at_a_frame_that_is_none(pilot: str, tmp_path: Path, what: 
 
 
 class Script(relays.Stream):
-    """What a relay gone mad says."""
+    """The output of a relay that breaks the protocol."""
 
     def __init__(self, *said: bytes) -> None:
         self.said = list(said)
@@ -394,7 +394,7 @@ def test_strangers_who_take_all_places_keep_no_pilot_out(pilot: str, tmp_path: P
 
 @pytest.fixture
 def idle() -> Iterator[program.Relay]:
-    """One whose time is ours."""
+    """Yield a relay whose clock the test sets."""
     inputs, outputs = os.pipe(), os.pipe()
     listener = program.bind("127.0.0.1", 0)
     made = program.Relay((inputs[0], outputs[1]), listener)

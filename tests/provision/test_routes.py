@@ -1,4 +1,4 @@
-"""What a ticket says of the server, by the site's `reach`."""
+"""The routes to the server in a ticket, by the site's `reach`."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def test_a_thousand_pilots_are_a_handful_of_commands(person: User, cluster: Clus
 
 
 def _polls(cluster: Cluster) -> list[float]:
-    """When all jobs were listed, once nothing is being stopped: those ahead of which pilots have tasks enough."""
+    """Return the times of listings after the last cancellation; while pilots are being stopped there are more."""
     stopped = max(cluster.login.times("scancel"), default=0.0)
     times = [time for time in cluster.login.times("squeue") if time > stopped + 2]
     return times if len(times) > 3 else []
@@ -109,7 +109,7 @@ def test_a_controller_that_is_down_is_back_pressure(person: User, cluster: Clust
 
 
 def test_a_submission_that_was_killed_after_it_was_taken_counts(person: User, cluster: Cluster) -> None:
-    """Nobody knows what became of it before a listing says so: neither is it submitted again, nor left behind."""
+    """Only a listing tells whether the job was taken: the tender neither submits it again nor loses it."""
     _site(person, 2)
     person.serve()
     cluster.login.kill("sbatch")
@@ -163,7 +163,7 @@ def test_pilots_token_appears_in_no_command_script_environment_or_log(person: Us
 
 
 def _says(path: Path, token: bytes) -> bool:
-    """One that is gone meanwhile says nothing: Slurm writes its state anew all the time."""
+    """Does the file hold the token?  Files may vanish meanwhile, since Slurm rewrites its state all the time."""
     try:
         return token in path.read_bytes()
     except FileNotFoundError:

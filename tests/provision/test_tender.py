@@ -1,4 +1,4 @@
-"""What a tender does at its site is bounded, whatever is ordered."""
+"""A tender bounds the commands that it runs at its site, whatever the core orders."""
 
 from __future__ import annotations
 

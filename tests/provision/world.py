@@ -81,7 +81,7 @@ class Cluster:
         return [{"kind": "relay", "address": f"https://{host}:{offer.port}"} for host in offer.addresses]
 
     def reach(self, name: str) -> list[dict[str, Any]]:
-        """What the pilot finds out on that node."""
+        """Return the routes that a pilot tests on that node, with their outcomes."""
         done = subprocess.run([*self.on(name), "python3", self.pilot, "reach", "--ticket", self.ticket],
                               capture_output=True, text=True, timeout=120)
         return [json.loads(line) for line in done.stdout.splitlines()]

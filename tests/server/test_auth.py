@@ -1,4 +1,4 @@
-"""Who may what."""
+"""Authorisation: tokens, scopes, and the separation of users."""
 
 import time
 
@@ -115,7 +115,7 @@ def test_tokens_of_pilots_are_their_owners_to_revoke(client):
 
 
 def test_sharing_a_site_needs_an_admin(client):
-    """Who shares a site with somebody gets that one's work: not for anybody to take."""
+    """The owner of a shared site gets the tasks of its users, so no user may share his site by himself."""
     mallory = client.token_for("user", user="mallory")["token"]
     wanted = {"name": "evil", "kind": "ssh", "shared": ["ann"]}
     assert client.call("POST", "/v1/sites", wanted, token=mallory).status == 403
@@ -139,7 +139,7 @@ def test_an_admin_lets_others_use_a_site(client):
 
 
 def test_history_of_a_shared_site_is_shown_to_its_owner_only(client):
-    """Others who may use it see that it is there; who may not does not."""
+    """A user of a shared site sees that it exists; for all others it is absent."""
     client.token_for("user", user="ann")
     mallory, ann = (client.token_for("user", user=name)["token"] for name in ("mallory", "ann"))
     assert client.call("POST", "/v1/sites", {"name": "lab", "kind": "ssh", "shared": ["ann"]}).status == 201

@@ -112,7 +112,7 @@ def test_signals_end_it_though_somebody_watches(start, number):
 
 
 def test_a_failed_flush_ends_the_process(tmp_path):
-    """Nothing leaves, and whoever waited hears nothing."""
+    """No effect is released, and no waiting client gets an answer."""
     from windfall.server import writer
     said = []
     server = Embedded(tmp_path / "home")

@@ -1,4 +1,4 @@
-"""What a grant carries of the bag language, and which blobs a pilot reaches by it."""
+"""Grants: the fields of the bag language that they carry, and the blobs that a pilot may read by them."""
 
 import hashlib
 

@@ -13,7 +13,7 @@ def sha(text):
 
 
 def graph(names, flows, **more):
-    """One target of so many tasks, each with the output `out`; flows are (before, after, place)."""
+    """Return a bag with one target, a task per name, each with the output `out`; flows are (before, after, place)."""
     source = {"type": "lines", "text": "\n".join(names), "count": len(names)}
     places = ["out", *dict.fromkeys(place for _, _, place in flows)]
     columns = {"names": places, "before": [f[0] for f in flows], "after": [f[1] for f in flows],

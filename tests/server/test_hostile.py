@@ -1,4 +1,4 @@
-"""What ill-willed users and pilots send: refused, bounded, and nobody else has to wait for it."""
+"""Hostile users and pilots: the server refuses or bounds their messages, and others do not wait meanwhile."""
 
 import hashlib
 import json

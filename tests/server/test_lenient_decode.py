@@ -1,4 +1,4 @@
-"""What a pilot says for people, or only counts, is made to fit; the reports beside it go in."""
+"""Lenient decoding: fields that no decision depends on are cut or clamped, so that the other reports arrive."""
 
 import json
 

@@ -18,7 +18,7 @@ def table(*values, name="x"):
 
 
 def graph(**more):
-    """One task of `make`; `use` has none so far."""
+    """Return an open bag with one task of `make` and none of `use`."""
     targets = [{"name": "make", "command": ["make", "{x}"], "source": table(1), "outputs": ["out/y"]},
                {"name": "use", "command": ["use", "{x}"], "source": table()}]
     return {"name": "graph", "targets": targets, "open": True, "flows": {}, **more}
@@ -81,7 +81,7 @@ def test_files_reach_tasks_that_came_later(start):
 
 
 def until_granted(pilot):
-    """What was made before a restart is looked up; until then the grant is not sent."""
+    """Poll until a grant arrives: after a restart, grants wait for the look-up of earlier tasks' files."""
     end = time.monotonic() + 60
     while time.monotonic() < end:
         if found := pilot.get(wait=100):

@@ -1,4 +1,4 @@
-"""Whoever starts pilots talks to the server over HTTP, or within its process: both ways say the same."""
+"""Provisioners reach the server over HTTP or within its process, and both links behave the same."""
 
 import asyncio
 import queue

@@ -1,4 +1,4 @@
-"""What cannot be read says so, with a hint, and is left alone."""
+"""Recovery: an unreadable journal or snapshot raises an error with a hint, and stays unchanged."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""What was removed is forgotten, and nothing else."""
+"""Retention deletes the rows and blobs of removed bags, and no others."""
 
 import asyncio
 import os

@@ -92,11 +92,11 @@ class System:
             self.dialect.cancelled(self.do(self.channel.say(command)))
 
     def states(self, job: Job) -> dict[str, str]:
-        """By nonce; what is not listed is not there."""
+        """Return the state of each listed job that has not ended, by nonce."""
         return {each.nonce: each.state for each in self.listed(job) if each.state != ENDED}
 
     def many(self, count: int) -> list[Job]:
-        """So many pilots, in two submissions where there are arrays."""
+        """Submit `count` pilots, in two arrays if the system has arrays."""
         half = count // 2
         jobs = ([self.job(count=half), self.job(count=count - half)] if self.arrays
                 else [self.job() for _ in range(count)])

@@ -104,7 +104,8 @@ def test_command_beyond_its_time_limit_is_killed(connect: Callable[[], Channel])
 
 
 def test_processes_that_hold_a_commands_output_end_with_it() -> None:
-    """It has the command's output, which so never ends.  Who fled to a session of his own keeps nothing open here."""
+    """A process in the background holds the command's output open, so the command seems to run until its time limit.
+    A process in another session survives, but leaves no descriptor open here."""
     async def run() -> None:
         channel, before = Here(), len(os.listdir("/proc/self/fd"))
         for command in ("sleep 62.25 & exit 0", "setsid sleep 30.25 & exit 0"):

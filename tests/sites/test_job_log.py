@@ -54,7 +54,7 @@ def test_a_script_says_that_python_is_missing() -> None:
 
 
 def test_a_script_runs_the_file_that_was_put_there_and_no_other(tmp_path: Path) -> None:
-    """It may have been cut off, or replaced, while the job waited in its queue."""
+    """The pilot's file may have been cut off, or replaced, while the job waited in its queue."""
     file = tmp_path / "pilot.pyz"
     file.write_text("print('a pilot')")
     digest = hashlib.sha256(file.read_bytes()).hexdigest()

@@ -1,4 +1,4 @@
-"""What a job may be, and what each dialect makes of it: exact words, nothing that a shell would read twice."""
+"""Jobs as each dialect writes them: exact words, quoted so that no shell reads them twice."""
 
 from __future__ import annotations
 

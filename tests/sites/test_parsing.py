@@ -1,5 +1,5 @@
-"""What batch systems print, and what is made of it.  Slurm, Grid Engine and HTCondor are asked in `test_contract.py`;
-for PBS and LSF, of which none can be had, these are texts written after their documentation."""
+"""The parsers of batch systems' output.  `test_contract.py` runs real Slurm, Grid Engine and HTCondor; for PBS and LSF,
+which cannot be installed here, these texts follow their documentation."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_listing_is_whole_or_an_error_however_long_it_is(name: str, monkeypatc
 
 
 def test_jobs_of_other_users_do_not_count_against_the_listing_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where PBS lists everybody's jobs."""
+    """Some PBS commands list the jobs of all users."""
     monkeypatch.setattr(text, "MAX_JOBS", 500)
     others = "Job Id: 7.s\n    Job_Name = x\n    Job_Owner = bob@h\n    job_state = Q\n" * 1000
     ours = "Job Id: 8.s\n    Job_Name = wfabcd-1\n    Job_Owner = ann@h\n    job_state = R\n"
@@ -453,7 +453,7 @@ def mangled(draw: st.DrawFn) -> tuple[str, Answer]:
 
 @given(mangled())
 def test_parsers_take_anything(case: tuple[str, Answer]) -> None:
-    """They answer with what they promise, or with an error of ours."""
+    """Parsers return valid records, or raise one of Windfall's errors."""
     named, answer = case
     speaker = dialect(named)
     try:

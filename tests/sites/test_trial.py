@@ -159,7 +159,7 @@ def _wrong_names(place: Place) -> None:
 
 
 def _never(place: Place) -> None:
-    """What waits is said to wait, and for what."""
+    """Check that the trial reports why a queued job waits."""
     place.add("full", "--slurm", "--directives", "#SBATCH --begin=now+1hour")
     says, cure = place.fails("full", "start", "--timeout", "3s")
     assert "BeginTime" in says and "--timeout" in cure
@@ -317,7 +317,7 @@ def test_a_node_without_any_network_is_reached_by_files(place: Place, island: Ne
 
 
 def test_a_node_without_any_way(place: Place, island: Network) -> None:
-    """Nothing of ours runs on its head node either."""
+    """The relay cannot run on this site's head node either."""
     place.add("cut", "--python", isolated(place, '[ "$2" != relay ] || exit 1'), host=island.head)
     steps = place.test("cut")["steps"]
     failed = [(step["name"], step["says"], step["hint"]) for step in steps if not step["ok"]]
@@ -344,7 +344,7 @@ def test_trial_without_a_server_finds_the_relay(tmp_path: Path) -> None:
 
 
 def read_until(process: subprocess.Popen[str], word: str) -> str:
-    """What it said up to the line that begins so."""
+    """Return the process's output up to the line that begins with the word."""
     assert process.stdout
     said = ""
     for line in process.stdout:

@@ -14,7 +14,7 @@ from windfall.store.codec import UPCASTERS, Codec, decode, encode
 
 
 def sample(kind: Any) -> Any:
-    """Some value of a type, so that a new fact is tested without anybody thinking of it."""
+    """Return some value of a type, so that these tests cover each new fact by themselves."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         return sample(inner[0])

@@ -112,13 +112,13 @@ def test_the_results_are_shown(journal: Journal, expected: Any, tmp_path: Path) 
 
 
 def test_golden_journal_holds_all_kinds_of_ends(expected: Any) -> None:
-    """Of the file itself: a golden file that holds little proves little."""
+    """Check the golden file itself: one with few kinds of ends would prove little."""
     rows = [row for rows in expected["results"].values() for row in rows]
     assert {row["state"] for row in rows} == {"succeeded", "failed", "cancelled"} and any(row["files"] for row in rows)
 
 
 def test_the_newest_has_every_field_that_layout_2_brought(tmp_path: Path) -> None:
-    """What an older Windfall would read and forget; among it a checkpoint that only the snapshot brings back."""
+    """The fields are those that an older Windfall would drop; one is a checkpoint that only the snapshot holds."""
     shutil.copy(GOLDEN / f"{NAMES[-1]}.db", tmp_path / "journal.db")
     journal = Journal.open(tmp_path / "journal.db")
     facts = [fact for _, _, body in journal.read(0) for fact in codec.decode(body)]

@@ -1,4 +1,4 @@
-"""What removed bags leave in the journal and the views: nothing."""
+"""Retention removes all rows of removed bags from the journal and the views."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Story:
         self.seq: dict[int, int] = {}
 
     def do(self, *events: e.Event) -> Any:
-        """One commit; the effect of the last event."""
+        """Commit the events together; return the effect of the last one."""
         self.now += 1_000
         for event in events:
             self.key += 1
@@ -68,7 +68,7 @@ class Story:
         self.do()
 
     def decide(self, fact: Fact) -> None:
-        """What takes long to come to."""
+        """Commit a fact directly that events would reach only after a long time."""
         self.core.turn.facts = []
         self.core.turn.emit(fact)
         self.journal.append(self.now, codec.encode([fact]))
@@ -340,7 +340,7 @@ def _go_on(story: Story, bags: dict[str, int], old: int) -> None:
 # --- what is expected -----------------------------------------------------------------------------------------------
 
 def plain(value: Any) -> Any:
-    """As JSON can say it."""
+    """Return the value with types that JSON has."""
     if isinstance(value, dict):
         return {key if isinstance(key, str) else repr(key): plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
@@ -362,7 +362,7 @@ def recovered(journal: Journal, snapshot: bool = True) -> Core:
 
 
 def shown(journal: Journal, path: Path) -> dict[str, Any]:
-    """Everything the views have to say."""
+    """Return the answers of the views to all queries."""
     views = Views.open(path, journal.identity, journal.position)
     for position, _, body in journal.read(0):
         views.project(position, codec.decode(body))

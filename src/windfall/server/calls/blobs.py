@@ -58,7 +58,8 @@ class BlobCalls:
         self._threads = ThreadPoolExecutor(4, "blobs")
 
     def store(self) -> Blobs:
-        """Return the store of blobs; the first call opens it.  There is only one, since it holds the uploads' locks."""
+        """Return the store of blobs; the first call opens it.  There is only one, since it knows which uploads are
+        under way."""
         if self._made is None:
             with self._making:
                 if self._made is None:
