@@ -141,7 +141,7 @@ def test_no_page_reaches_the_unix_socket(client):
 def test_an_unexpected_exception_is_500_and_the_server_goes_on(server, client, monkeypatch):
     def boom(*_):
         raise ZeroDivisionError
-    monkeypatch.setattr(server._runtime.bags, "_own", boom)
+    monkeypatch.setattr(server._runtime.bags, "_own_bag", boom)
     reply = client.call("GET", "/v1/bags/1")
     assert reply.status == 500 and "internal error" in reply.body["error"]["message"]
     assert client.call("GET", "/health").status == 200
