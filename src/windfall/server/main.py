@@ -55,7 +55,7 @@ def _config(lease: float | None, idle: float | None) -> Config:
     """Return the core's configuration.  Tests set a short lease; the other time limits shrink with it."""
     from windfall.core.config import Config
 
-    given: dict[str, int] = {} if idle is None else {"idle": int(idle * 1000)}
+    given: dict[str, Any] = {} if idle is None else {"idle": int(idle * 1000)}
     if lease is not None:
         ms, usual = int(lease * 1000), Config()
         given |= {"lease": ms, "margin": max(ms // 10, 100), "park": min(usual.park, ms // 2),

@@ -385,7 +385,7 @@ class BagCalls:
         return reply_json(self._renderings.of(bag).one(task))
 
     async def story(self, request: Request) -> Response:
-        bag = self._own(request)
+        bag = self._own_bag(request)
         task = self._task(request, bag)
         most = min(max(1, request.number("limit", MOST_LINES)), MOST_LINES)
         who = Protagonist(bag.number, task, bag.target_of(task))

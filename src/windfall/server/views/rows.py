@@ -83,7 +83,9 @@ class CommitRecorder:
 
     def _note_generations(self, commit: RecordedCommit, fact: f.TasksCancelled) -> None:
         bag = self._state.bags.get(fact.bag)
-        for first, count in fact.runs if bag is not None else ():
+        if bag is None:
+            return
+        for first, count in fact.runs:
             generations = bag.tasks.np_generation[first : first + count]
             if generations.any():
                 same = bool((generations == generations[0]).all())  # a hundred million equal numbers take one's room
