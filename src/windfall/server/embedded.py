@@ -130,12 +130,13 @@ class Embedded:
 
     async def _serve(self) -> None:
         numpy_threads.load()
-        from windfall.server.runtime import Runtime
+        from windfall.server.runtime import Runtime, ServerOptions
 
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
         enrol = self._pilot.ticket.token if self._pilot is not None else ""
-        self._runtime = await Runtime.start(self._home, enrol=enrol, mark={"embedded": True}, claimed=self._claimed)
+        options = ServerOptions(enrol=enrol, mark={"embedded": True}, claimed=self._claimed)
+        self._runtime = await Runtime.start(self._home, None, options)
         self._adopt()
         gc.freeze()  # the collector skips modules and records loaded so far: they live until the end
         self._ready.set()

@@ -20,7 +20,7 @@ from windfall.server.local.site_pilots import SiteProvisioner
 
 if TYPE_CHECKING:
     from windfall.core.config import Config
-    from windfall.server.runtime import Runtime
+    from windfall.server.runtime import Runtime, ServerOptions
 
 COLLECT_S = 2.0
 CONTENDING_S = 5.0
@@ -42,9 +42,11 @@ def serve(
 
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            options = {"names": names, "socket": socket, "limit": limit, "config": _config(lease, idle), "keep": keep,
-                       "quota": quota}
-            runner.run(_serve(Home(home), listen, pilot, **options))
+            from windfall.server.runtime import ServerOptions
+
+            options = ServerOptions(socket=socket, names=names, limit=limit, config=_config(lease, idle), keep=keep,
+                                    quota=quota)
+            runner.run(_serve(Home(home), listen, pilot, options))
     except WindfallError as error:
         sys.stderr.write(f"windfall: {error}\n")
         return error.exit_code
@@ -63,14 +65,14 @@ def _config(lease: float | None, idle: float | None) -> Config:
     return Config(**given)
 
 
-async def _serve(home: Home, listen: str | None, pilot: bool, **options: Any) -> None:
+async def _serve(home: Home, listen: str | None, pilot: bool, options: ServerOptions) -> None:
     from windfall.server.runtime import Runtime
 
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    runtime = await _take_over(lambda: Runtime.start(home, listen, **options))
+    runtime = await _take_over(lambda: Runtime.start(home, listen, options))
     local = await _start_pilot(runtime, home) if pilot else None
     sys.stderr.write(f"windfall: serving at {runtime.profile['server']}\n")
     sys.stderr.flush()

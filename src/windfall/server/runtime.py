@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +39,25 @@ OWNER_DAYS = 3660
 SMALL_TAIL = 256 << 10  # a journal tail that is replayed faster than a snapshot is written
 
 
+@dataclass(frozen=True)
+class ServerOptions:
+    """How to run a server."""
+
+    socket: bool = True  # listen on the Unix socket, too
+    names: tuple[str, ...] = ()  # names of the server, for its certificate and the header Host
+    limit: int = 20_000  # connections
+    config: Config | None = None  # of the core
+    keep: int = 0  # ms after its end when the server removes a bag; 0: never
+    quota: int = 0  # bytes of file contents that each owner may have here; 0: unlimited
+    enrol: str = ""  # a token, made beforehand, with which a local pilot enrols
+    mark: dict[str, Any] = field(default_factory=dict)  # fields to add to server.json
+    claimed: Any = None  # the Unix socket, if it is bound already
+    room: DiskRoom | None = None  # for tests: the disk's free space
+    die: Die = end_process
+
+
 class Runtime:
-    """`await Runtime.start(home, …)`; `await stop()`."""
+    """A running server: its parts, from `start` to `stop`."""
 
     home: Home
     journal: Journal
@@ -49,38 +66,27 @@ class Runtime:
     profile: dict[str, Any]
 
     @classmethod
-    async def start(
-        cls, home: Path | Home, address: str | None = None, *, socket: bool = True, names: tuple[str, ...] = (),
-        config: Config | None = None, die: Die = end_process, enrol: str = "",
-        mark: dict[str, Any] | None = None, claimed: Any = None, room: DiskRoom | None = None, limit: int = 20_000,
-        keep: int = 0, quota: int = 0,
-    ) -> Runtime:
-        """Start a server.  `enrol`: a token, made beforehand, with which a local pilot enrols; `mark`: fields to add to
-        server.json; `claimed`: the Unix socket, if it is bound already; `keep`: ms after its end when the server
-        removes a bag, 0: never; `quota`: bytes of file contents that each owner may have here, 0: unlimited."""
+    async def start(cls, home: Path | Home, address: str | None, options: ServerOptions) -> Runtime:
+        """Start a server, with a TLS port at `address` if one is given."""
         self = cls()
         self.home = home if isinstance(home, Home) else Home(home)
-        config = replace(config or Config(), mark=self.home.mark)
+        config = replace(options.config or Config(), mark=self.home.mark)
         core, self.journal, clock = recover(self.home.journal, config)
         try:
-            self.writer = Writer(core, self.journal, clock, die)
-            self._build(names, room, limit)
-            self.keeper.keep = keep
-            if quota:
-                self.bags.quota = self.blobs.quota = Quota(
-                    quota, self.blobs.store, self.projector, self.writer.state.bags)
-            token = await self._bootstrap(enrol)
-            listener = (claimed or self.home.claim()) if socket else None
-            await self._listen(address, listener, names, {"token": token, **(mark or {})})
+            self.writer = Writer(core, self.journal, clock, options.die)
+            self._build(options)
+            token = await self._bootstrap(options.enrol)
+            listener = (options.claimed or self.home.claim()) if options.socket else None
+            await self._listen(address, listener, options.names, {"token": token, **options.mark})
         except BaseException:
             self.journal.close()
             self.home.release()
             raise
         return self
 
-    def _build(self, names: tuple[str, ...], room: DiskRoom | None, limit: int) -> None:
+    def _build(self, options: ServerOptions) -> None:
         w, home = self.writer, self.home
-        self.disk = DiskGuard(room or DiskRoom(home.path), w)
+        self.disk = DiskGuard(options.room or DiskRoom(home.path), w)
         self.renderings = Renderings(w.state)
         self.live = LiveOutput(w.state)
         self.projector = Projector(home.views, self.journal)
@@ -101,11 +107,14 @@ class Runtime:
         self.provisioners = ProvisionerCalls(w)
         table = routes(Calls(bags=self.bags, blobs=self.blobs, exchanges=self.exchanges, live=self.live,
                              admin=self.admin, provisioners=self.provisioners))
-        self.http = HttpServer(table, self.auth.check, auth.OriginGuard(names).check, limit)
+        self.http = HttpServer(table, self.auth.check, auth.OriginGuard(options.names).check, options.limit)
         self.admin.measure = lambda: metrics.text(self)
         self.admin.local_tls = self.local_tls
         self.admin.describe = lambda: _describe(table)
         self.keeper = Retention(w, self.projector, self.blobs.store, self.gatherer.list_blobs)
+        self.keeper.keep = options.keep
+        if options.quota:
+            self.bags.quota = self.blobs.quota = Quota(options.quota, self.blobs.store, self.projector, w.state.bags)
         heard = (self.projector, self.gatherer, self.hub, self.live, self.keeper)
         w.listeners += [each.commit for each in heard]
 
