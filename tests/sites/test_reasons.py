@@ -59,6 +59,12 @@ def test_ended_job_of_slurm_shows_its_state_with_a_sentence(state: str) -> None:
     assert listed.state == "ended" and listed.reason == f"{state}: {reasons.SLURM_ENDS[state]}"
 
 
+def test_ended_job_of_slurm_explains_its_reason_unless_the_state_says_the_same() -> None:
+    assert reasons.slurm_end("TO", "TimeLimit") == "TO: the job reached its wall time (TimeLimit)"
+    assert reasons.slurm_end("F", "NodeDown") == (
+        "F: the job's script ended with an error (NodeDown: a node that the job needs is down)")
+
+
 @pytest.mark.parametrize(("state", "reason"), [
     ("Eqw", "Eqw: the job's start failed: qstat -j tells why"),
     ("hqw", f"hqw: {reasons.GRIDENGINE['h']}"),

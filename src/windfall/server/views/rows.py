@@ -134,11 +134,11 @@ class RowMaker:
         target, params = self._rendering.params(e.task)
         return ResultRow(
             task=e.task, target=target, params=params, state=TASK_STATES[e.verdict], generation=e.generation,
-            attempt=e.attempt, outcome=OUTCOMES[e.outcome], why=e.why, exit=None if silent else exit_of(d.exit,
-            d.signal, e.why), signal=None if silent else d.signal, site=site, host=host, granted=e.granted,
-            started=commit.started.get(e.attempt, fact.at - e.wall), ended=fact.at, wall=e.wall, cpu=e.cpu, rss=e.rss,
-            out_size=d.out_size, err_size=d.err_size, files=d.files, value=d.value, note=d.note, values=d.values,
-            saved=d.saved, scratch=d.scratch)
+            attempt=e.attempt, outcome=OUTCOMES[e.outcome], why=e.why,
+            exit=None if silent else exit_of(d.exit, d.signal, e.why), signal=None if silent else d.signal, site=site,
+            host=host, granted=e.granted, started=commit.started.get(e.attempt, fact.at - e.wall), ended=fact.at,
+            wall=e.wall, cpu=e.cpu, rss=e.rss, out_size=d.out_size, err_size=d.err_size, files=d.files, value=d.value,
+            note=d.note, values=d.values, saved=d.saved, scratch=d.scratch)
 
     def _cancelled(self, commit: RecordedCommit, fact: f.TasksCancelled) -> Iterator[ResultRow]:
         for first, count in fact.runs:

@@ -80,8 +80,8 @@ class SimulatedTender:
     # --- commands -----------------------------------------------------------------------------------------------------
 
     def _carry_out(self, command: Command) -> None:
-        """Schedule the end of a command.  The carrier's default: a submission starts one pilot, a cancellation ends one
-        job."""
+        """Schedule the end of a command.  The order book's default: a submission starts one pilot, a cancellation ends
+        one job."""
         match command:
             case Submit(shape, nonces):
                 self.engine.after(self._takes["submit"](), self._submit, self.life, nonces[0], shape)

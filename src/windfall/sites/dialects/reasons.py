@@ -128,7 +128,10 @@ SLURM_ENDS: dict[str, str] = {
 def slurm_end(state: str, reason: str) -> str:
     """Return how a job of Slurm ended: the code of its state with a sentence, and the reason if there is one."""
     end = f"{state}: {SLURM_ENDS[state]}" if state in SLURM_ENDS else state
-    return f"{end} ({reason})" if reason else end
+    if not reason:
+        return end
+    same = SLURM.get(reason) == SLURM_ENDS.get(state)
+    return f"{end} ({reason if same else slurm(reason)})"
 
 
 # --- Grid Engine: the letters of qstat's column `state` --------------------------------------------------------

@@ -118,9 +118,9 @@ def _job(line: str) -> Listed | None:
     if not found:
         return None
     reason = "" if reason in ("None", "(null)") else text.plain(reason)
-    state, explained = state.strip(), reasons.slurm(reason)
+    state = state.strip()
     return Listed(id=id.strip(), nonce=nonce_of(name, int(found[1] or 1) - 1), state=_state(state, reason),
-                  reason=text.plain(reasons.slurm_end(state, explained) if state in _ENDED else explained),
+                  reason=text.plain(reasons.slurm_end(state, reason) if state in _ENDED else reasons.slurm(reason)),
                   start=text.whole(start), cores=text.whole(cores) or 0)
 
 
