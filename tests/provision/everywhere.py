@@ -247,7 +247,7 @@ def slurmd_back(world: World) -> None:
 
 
 def pilots_killed(world: World) -> None:
-    """Without a word: what they left there has to be looked for."""
+    """Kill pilots without a signal that they could handle, so that their results must be salvaged."""
     for name in KILLED:
         job = until(lambda name=name: [job for job in world.place(name).listed() if job.state == RUNNING
                                        and job.nonce in world.alive()], 60)[0]
@@ -270,7 +270,8 @@ MENDED: dict[Fault, Fault] = {node_drained: node_back, slurmd_killed: slurmd_bac
 
 
 def faults(seed: int) -> list[tuple[float, Fault]]:
-    """0: as they stand; else at other times.  What was broken is mended three tenths of the tasks later."""
+    """Return the faults with their times: those of FAULTS for seed 0, else random ones.  Each broken part is repaired
+    three tenths of the tasks later."""
     chance = random.Random(seed)
     when = {fault: chance.uniform(0.05, 0.65) if seed else part for fault, part in FAULTS.items()}
     mended = [(when[fault] + 0.3, mend) for fault, mend in MENDED.items()]

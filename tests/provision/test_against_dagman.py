@@ -96,7 +96,7 @@ def done(folder: Path, number: int = 1, dag: str = "t.dag") -> set[str]:
 
 
 def dagman(pool: Condor, folder: Path, dag: str = "t.dag") -> int:
-    """Until it ends; its exit status."""
+    """Run a DAG with HTCondor's DAGMan to its end; return its exit status."""
     log = folder / f"{dag}.dagman.out"
     log.unlink(missing_ok=True)
     asked = subprocess.run([*pool.chroot(USER), "condor_submit_dag", "-update_submit", dag], capture_output=True,

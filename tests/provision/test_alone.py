@@ -140,7 +140,7 @@ def test_two_provisioners_of_one_site_submit_nothing_twice(tmp_path: Path, clust
 
 
 def test_provisioner_drops_a_removed_site_whose_relay_never_came_up(tmp_path: Path) -> None:
-    """Even where nothing has ever worked: its relay is not tried for ever."""
+    """The provisioner must not start the relay of a removed site for ever, even if it never worked."""
     with rig.user(tmp_path) as person:
         person.site("nopy", "local", 'python = "python9"\nreach = "relay"\n')
         person.serve()

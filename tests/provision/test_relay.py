@@ -372,7 +372,7 @@ def test_relay_refuses_connections_beyond_its_limits(pilot: str, tmp_path: Path)
 
 
 def test_strangers_who_take_all_places_keep_no_pilot_out(pilot: str, tmp_path: Path) -> None:
-    """From many addresses: none of them has half of the places.  Who was answered before stays."""
+    """The strangers come from many addresses, none of which has half of the places.  Answered connections stay."""
     few = ("sh", "-c", 'ulimit -n 90; exec "$@"', "sh", sys.executable)
 
     async def work() -> None:

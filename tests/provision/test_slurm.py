@@ -142,7 +142,7 @@ def test_pilots_that_the_batch_system_holds_are_told_of(person: User, cluster: C
 
 
 def test_pilots_token_appears_in_no_command_script_environment_or_log(person: User, cluster: Cluster) -> None:
-    """Neither in a command, nor in a script, an environment or a log."""
+    """Only the ticket, which its owner alone can read, holds the token."""
     _site(person)
     person.serve()
     seen = cluster.home / "seen"

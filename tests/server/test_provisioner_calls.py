@@ -23,7 +23,7 @@ LIMITS = Limits([SHAPE], pilots=3, flight=2)
 
 @pytest.fixture
 def lines(server):
-    """Both kinds, as plain calls."""
+    """Return the two links, over HTTP and within the process, as blocking functions."""
     remote, inside = RemoteLink(from_fields(server.start())), InProcessLink(server._runtime)
 
     def over_http(name, *args):
@@ -57,7 +57,7 @@ def test_both_ways_get_the_same_orders(server, lines):
 
 
 def _plain(orders):
-    """Without what differs from site to site."""
+    """Return the reply's fields without those that differ from site to site."""
     assert isinstance(orders, TendReply)
     fields = msgspec.to_builtins(orders)
     for name in ("key", "site", "now"):

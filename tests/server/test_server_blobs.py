@@ -200,7 +200,7 @@ def test_a_checkpoint_that_was_not_sent_is_not_given_to_the_next_attempt(client)
 
 
 def test_pilot_must_send_a_blob_that_the_server_already_has(client):
-    """Else it would be enough to know its name."""
+    """A pilot must prove that it has the contents: the hash alone is not enough."""
     put(client, BODY)
     client.submit(sweep(1))
     pilot = Pilot(client)

@@ -56,7 +56,7 @@ def test_old_protocols_are_refused(tls):
 
 
 def test_connections_that_say_nothing_keep_nobody_out(server, client, tmp_path, monkeypatch):
-    """Without making room, the handshake below would have to wait for those of the silent ones to run out: for ever."""
+    """The silent handshakes never time out here, so only their eviction makes room for the one below."""
     import concurrent.futures
     import socket
 

@@ -89,7 +89,7 @@ def test_hostile_log_gives_printable_text_or_no_cause(log: str) -> None:
 
 
 def test_cleanup_finishes_before_its_cancellation_is_passed_on() -> None:
-    """However often somebody presses Ctrl-C meanwhile; then the cancellation is passed on."""
+    """A person may press Ctrl-C several times meanwhile; the cancellation follows the cleanup."""
     done = []
 
     async def clean() -> None:
@@ -110,5 +110,5 @@ def test_cleanup_finishes_before_its_cancellation_is_passed_on() -> None:
 
 @pytest.mark.parametrize("line", ["1" * 60_000, "1: " + "python" * 10_000, "line " * 12_000, "1: " * 20_000])
 def test_no_log_takes_long(line: str) -> None:
-    """Else this would not end within the test's time."""
+    """A pattern with quadratic run time would exceed the test's time limit."""
     assert cause(line) is None

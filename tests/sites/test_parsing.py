@@ -203,7 +203,7 @@ def test_xml_with_entities_is_refused() -> None:
 
 
 def test_a_range_of_tasks_is_bounded() -> None:
-    """However often it is listed; and it is not cut off, which would say that the rest is gone."""
+    """A hostile listing may repeat the range; a cut listing would mean that the other tasks are gone."""
     hostile = QSTAT_XML.replace("8-10:1,12", "1-999999999:1").replace("</job_info>", "")
     for xml in (hostile + "</job_info>", hostile + hostile[hostile.index("<job_info"):] * 50):
         with pytest.raises(SiteError):
