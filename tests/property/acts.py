@@ -1,4 +1,4 @@
-"""What a plan can make happen, and the bags it can submit."""
+"""Acts: the mishaps and requests that a plan can make happen in a world, and the bags that it can submit."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _on_process(make: Any) -> Any:
 
 
 def _cut(world: World, act: Act, process: Process) -> None:
-    """Nothing comes and nothing goes, for up to 30 s: three leases."""
+    """Cut a pilot off in both directions for up to 30 s, which is three leases."""
     process.mute = process.deaf = world.now + 300 * act.how
 
 
@@ -62,14 +62,14 @@ def _deafen(world: World, act: Act, process: Process) -> None:
 
 
 def _partition(world: World, act: Act) -> None:
-    """Some of the pilots are on the other side of a cut, for up to 50 s."""
+    """Cut some of the pilots off for up to 50 s."""
     for place, process in enumerate(world.processes):
         if (act.who + 1) >> place % 3 & 1:
             process.mute = process.deaf = world.now + 500 * act.how
 
 
 def _sleep(world: World, act: Act, process: Process) -> None:
-    """A closed lid: nothing happens there, and what comes waits, for up to 40 s."""
+    """Freeze a pilot for up to 40 s, as under a closed lid; messages to it wait."""
     process.frozen = world.now + 400 * act.how
 
 
@@ -78,34 +78,34 @@ def _leap(world: World, act: Act, process: Process) -> None:
 
 
 def _set_clock(world: World, act: Act) -> None:
-    """Forward or back, by some minutes; the server notices when it starts again."""
+    """Set the server's wall clock forward or back by some minutes; the server notices when it starts again."""
     world.server.wall_off += (act.how - 30) * 36_000
     for site in world.sites.values():
-        site.lied = True  # its wall times are over for the server sooner than for the site
+        site.lied = True  # to the server, wall times end sooner than to the site
     if act.who % 3 == 0:
         world.server.die()
 
 
 def _disk_low(world: World, act: Act) -> None:
-    world.server.frugal(True)
-    world.after(300 * act.how, lambda: world.server.frugal(False))
+    world.server.report_disk(True)
+    world.after(300 * act.how, lambda: world.server.report_disk(False))
 
 
 def _disk_full(world: World, act: Act) -> None:
-    """Every flush fails, and with it the server, for up to 20 s."""
+    """Fill the disk for up to 20 s: every flush fails, and the server dies of it."""
     world.server.disk.full = True
     world.after(200 * act.how, lambda: setattr(world.server.disk, "full", False))
 
 
 def _twin(world: World, act: Act, process: Process) -> None:
-    """The site started the same job twice, or again: one nonce, two processes."""
+    """Let the site start a job twice, or again: two processes have one nonce."""
     world.new_pilot(process.cores, process.nonce)
     if act.how % 3 == 0:
         world.kill(process, evidence=False)
 
 
 def _revoke(world: World, act: Act, process: Process) -> None:
-    """Its token is taken away: the same process enrols again, with all it holds."""
+    """Revoke the token of a pilot: its process enrols again, with all that it holds."""
     if process.number:
         number = process.number
         world.client(lambda: e.RevokeToken(0, f"pilot-{number}"))
@@ -127,7 +127,7 @@ def _append(world: World, act: Act, bag: int) -> None:
 
 
 def _append_part(world: World, act: Act, bag: int) -> None:
-    """Of one target or two, with edges from what is there, whatever became of it, and among themselves."""
+    """Append tasks of one target or two, with edges from earlier tasks in any state and among themselves."""
     world.asked += 1
     key, core, shapes = f"k{world.asked}", world.server.core, world.oracle.shapes.get(bag)
     if shapes is None or core is None or bag not in core.state.bags:
@@ -171,7 +171,7 @@ def _drain(world: World, act: Act, process: Process) -> None:
 
 
 def _lie(world: World, act: Act, process: Process) -> None:
-    """A pilot speaks of attempts that others hold."""
+    """Let a pilot report attempts that other pilots hold."""
     lineage = [p.name for p in world.processes if p.nonce == process.nonce]
     core = world.server.core
     if core is None or not process.number:
@@ -201,7 +201,7 @@ def _tender_dies(world: World, act: Act, site: Site) -> None:
 
 
 def _dark(world: World, act: Act, site: Site) -> None:
-    """Nobody gets in or out, for up to a minute."""
+    """Cut a site off, with its tender and its pilots, for up to a minute."""
     site.dark = world.now + 600 * act.how
     for process in world.processes:
         if process.site is site:
@@ -226,14 +226,14 @@ def _job_killed(world: World, act: Act, site: Site) -> None:
 
 
 def _limits(world: World, act: Act, site: Site) -> None:
-    """Fewer than there are, or more."""
+    """Set the limits of a site to fewer or more pilots than it has."""
     plan = msgspec.structs.replace(site.plan, pilots=1 + act.how % 5, queued=act.how % 3)
     site.most = max(site.most, plan.pilots) if site.most else 0
     world.add_site(site.name, limits_of(plan))
 
 
 def _drained(world: World, act: Act, site: Site) -> None:
-    """And used again now and then; the server is told by somebody who may be early, late or heard twice."""
+    """Drain a site, or undrain it; the request may come early, late or twice."""
     world.drained += 1
     world.client(lambda: e.DrainSite(0, site.name, "ann", act.how % 3 > 0, act.how % 5 == 0))
 
@@ -305,13 +305,13 @@ def shape(name: str = "main", count: int = 1, **changes: Any) -> TargetShape:
 
 
 def scarce(plan: BagPlan, shapes: list[TargetShape]) -> list[TargetShape]:
-    """Under a budget every task has a limit."""
+    """Give every task a time limit if the bag has a budget, and the bag's disk and nodes."""
     limit = 13_000 if plan.budget else 0
     return [msgspec.structs.replace(s, limit=s.limit or limit, disk=plan.disk, nodes=plan.nodes) for s in shapes]
 
 
 def make_data(plan: BagPlan, tasks: int, r: random.Random) -> dict[str, Any]:
-    """What its tasks read and leave; whether it is selected by that."""
+    """Return what the tasks of a bag leave, and how data-conscious selection weighs it."""
     if plan.shape not in ("data", "conscious"):
         return {}
     made: dict[str, Any] = {"data": DataShape(

@@ -1,4 +1,4 @@
-"""Clocks that are not to be trusted: each runs at its own rate, and jumps.
+"""Unreliable clocks: each runs at its own rate, and jumps.
 
 `Steady` is a machine's monotonic clock.  It never goes back, but it is fast or slow, and leaps ahead when the machine
 wakes up or is moved.  The wall clock beside it may be set to anything, at any time.
@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 
 class Steady:
-    """True time at a rate of its own; `rate` in thousandths."""
+    """A monotonic clock that runs at a rate of its own, in thousandths of true time."""
 
     def __init__(self, true: Callable[[], int], rate: int = 1000) -> None:
         self._true = true
@@ -25,10 +25,10 @@ class Steady:
         self.ahead += by
 
     def true_wait(self, wait: int) -> int:
-        """True ms after which `wait` of its own have passed."""
+        """Return the true ms after which `wait` ms have passed on this clock."""
         return -(-wait * 1000 // self.rate)
 
 
 def rate(r: random.Random, skew: int) -> int:
-    """Of one machine, up to `skew` thousandths off."""
+    """Draw the rate of one machine's clock, up to `skew` thousandths off."""
     return 1000 + r.randint(-skew, skew) if skew else 1000

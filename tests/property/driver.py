@@ -1,7 +1,7 @@
-"""The server without its sockets: decide, append, flush, release, over a disk that forgets what was not flushed.
+"""The server without its sockets: decide, append, flush, release, over a disk that loses rows that were not flushed.
 
-It does what `server/writer.py` and `server/recovery.py` do, in the same order, by the server's own clock; between any
-two steps it may die, and it does where the disk is full.
+The driver does what `server/writer.py` and `server/recovery.py` do, in the same order, by the server's own clock.  It
+may die between any two steps, and always dies when the disk is full.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Died(Exception):
 
 
 class WatchedTurn(Turn):
-    """Every move that a fact makes is in the lifecycle tables."""
+    """A turn that checks every fact's moves against the lifecycle tables."""
 
     strange: list[str]
 
@@ -51,7 +51,7 @@ class WatchedTurn(Turn):
 
 
 class Disk:
-    """A journal and a snapshot.  What was written is there only after the flush."""
+    """A journal and a snapshot, which hold what was written only after the flush."""
 
     def __init__(self) -> None:
         self.rows: list[bytes] = []
@@ -76,7 +76,7 @@ class Disk:
         self.cache.clear()
 
     def save(self, meta: bytes, chunks: dict[str, bytes], drop: list[str]) -> None:
-        """One transaction, exact names, as in `store/journal.py`."""
+        """Save a snapshot in one transaction, by exact names, as `store/journal.py` does."""
         for name in drop:
             self.chunks.pop(name, None)
         self.chunks.update(chunks)
@@ -118,8 +118,8 @@ class Server:
             last, lambda: (self.world.now + self.wall_off) * 1_000_000, lambda: self.steady.now() * 1_000_000
         )
 
-    def frugal(self, low: bool) -> None:
-        """What `server/files/disk_guard.py` says when it has looked."""
+    def report_disk(self, low: bool) -> None:
+        """Tell the core whether the disk is low, as `server/files/disk_guard.py` does."""
         self.low = low
         if self.up:
             self.put(e.DiskLow(0, low))
@@ -198,7 +198,7 @@ class Server:
             raise Died
 
     def die(self) -> None:
-        """kill -9: memory and what was not flushed are gone, connections break."""
+        """Kill the server as by kill -9: it loses its memory and all unflushed rows, and connections break."""
         if not self.up:
             return
         self.life += 1
@@ -225,7 +225,7 @@ class Server:
         if before is not None:
             self.world.blame([f"P2: recovery changed {part}" for part in differences(before, fingerprint(core.state))])
         if self.low:
-            self.frugal(True)
+            self.report_disk(True)
         self.kick()
 
     def snapshot(self) -> None:

@@ -54,7 +54,7 @@ PLAIN, EACH = 100, 11  # worlds of random plans; worlds of each kind in MORE
 
 
 class Digest:
-    """Two hashes and a count over the rows of one journal."""
+    """A digest of one journal: two hashes over its rows and the number of its facts."""
 
     def __init__(self) -> None:
         self._bytes, self._decisions, self._facts = hashlib.sha256(), hashlib.sha256(), 0
@@ -105,7 +105,7 @@ def play_scenario(path: Path, seed: int) -> Iterable[bytes]:
 
 
 def play_large(replicate: str) -> Iterable[bytes]:
-    """GridBot's mix, smaller: hosts that lose a tenth of their attempts, and a long tail."""
+    """Play GridBot's mix of bags on a smaller scale: hosts lose a tenth of their attempts, and the tail is long."""
     world = simulated.World(1, Config(lease=HOUR, park=HOUR * 5 // 6, deaths=200, idle=1 << 40))
     for site in range(3):
         world.site(f"site{site}")
@@ -197,7 +197,7 @@ def recorded() -> dict[str, list[Any]]:
 
 
 def differences(now: dict[str, list[Any]], before: dict[str, list[Any]]) -> list[str]:
-    """One line per journal that is not what it was, the worst kind first."""
+    """Return one line per journal that differs from its recording; other decisions go before other wording."""
     said = []
     for name, found in now.items():
         was = before.get(name)

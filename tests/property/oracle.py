@@ -1,4 +1,4 @@
-"""What must be true, judged from outside the core: by durable facts, by acknowledgements, and by what really ran."""
+"""The oracle: it judges the promises from outside the core, by durable facts, acknowledgements and what really ran."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Oracle:
         self.witness.observe(facts)
 
     def _bound(self, pilot: int, group: f.Group) -> None:
-        """A pilot that was started for one task runs that; such a task runs on no other."""
+        """Check that a pilot started for one task is granted that task only, and such a task only to its own pilots."""
         mine = self.named.get(self.of_pilot[pilot])
         if (mine is not None or group.bag in self.told) and mine not in [(group.bag, task) for task in group.tasks]:
             self.lies.append(f"rule 6: pilot {pilot}, which is for {mine}, was granted {group.bag}/{group.tasks}")
@@ -99,7 +99,7 @@ class Oracle:
             site["away"] = fact.on if isinstance(fact, f.SiteDrained) else fact.suspect
 
     def _strays(self, pilot: int, group: f.Group) -> None:
-        """Tasks that keep failing go to the site that their bag names, and others anywhere (G11)."""
+        """Check that failing tasks go to the fail-over site of their bag, and other tasks anywhere (G11)."""
         if any(self.over.get((group.bag, task), False) != group.to_fail_over_site for task in group.tasks):
             self.lies.append(
                 f"G11: {group.bag}/{group.tasks} were granted as over={group.to_fail_over_site}, and are not"
@@ -111,7 +111,7 @@ class Oracle:
         limits = site.get("limits")
         plain = shape.cores == 1 == shape.nodes and not (shape.whole or shape.memory or shape.disk or shape.limit)
         if group.bag in self.told if limits is None else not plain or limits.budget:
-            return  # there may be nobody who could hold it
+            return  # no pilot there may be able to hold the task
         if owner in site["owners"] and not site.get("away") and not site.get("forsaken"):
             self.lies.append(f"G11: {group.bag}/{group.tasks} keep failing, and were granted at {at}, not at {name}")
 
@@ -142,7 +142,7 @@ class Oracle:
             self.failed[self.meant[attempt]] += 1
 
     def kept(self, reports: Iterable[dict[str, object]], there: Callable[[], bool]) -> None:
-        """A pilot died, and these reports of its lie on its site's disk."""
+        """Note that a pilot died and left these reports on its site's disk."""
         for report in reports:
             attempt: int = report["a"]  # type: ignore[assignment]
             if report.get("o", "succeeded") == "succeeded" and attempt in self.meant:
@@ -151,7 +151,7 @@ class Oracle:
     # --- what the outside saw ------------------------------------------------------------------------------------
 
     def answered(self, reports: Iterable[dict[str, object]]) -> list[str]:
-        """The server has answered a request that carried these: a success is accepted by now, or not wanted."""
+        """Check the reports of a request that the server has answered: each success is accepted by now, or unwanted."""
         said = []
         for report in reports:
             ref = self.meant.get(report["a"])  # type: ignore[call-overload]
@@ -169,7 +169,7 @@ class Oracle:
         return stale or ref in self.witness.accepted or ref in self.ended or bag in self.removed
 
     def starts(self, attempt: int, honest: Callable[[], bool]) -> list[str]:
-        """A process of this attempt begins to run.  `honest`: what its site said of its jobs was true so far."""
+        """Check that this attempt may start.  `honest`: has its site told the truth of its jobs so far?"""
         said = []
         ref = self.meant.get(attempt)
         if ref is None:
@@ -193,7 +193,7 @@ class Oracle:
             self.running.get(ref, {}).pop(attempt, None)
 
     def check(self, state: State) -> list[str]:
-        """What was acknowledged to clients is there."""
+        """Return the broken promises so far; every bag and append that a client was acknowledged must be there."""
         said = list(self.lies)
         for key, (bag, tasks) in self.submitted.items():
             if bag in self.removed:
@@ -206,7 +206,7 @@ class Oracle:
         return said
 
     def final(self, state: State) -> list[str]:
-        """All is healed and time has passed."""
+        """Return the tasks that have not ended although all faults are healed and much time has passed."""
         said = []
         for bag in state.bags.values():
             for task in range(bag.size):

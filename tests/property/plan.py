@@ -1,6 +1,6 @@
-"""What happens in a world: a plan is data, so that Hypothesis can shrink it and a person can replay it.
+"""Plans: what happens in a world, as data that Hypothesis can shrink and a person can replay.
 
-What a plan does not say (durations, outcomes, which message is lost) is drawn from its seed.
+A world draws the rest (durations, outcomes, which message is lost) from the seed of its plan.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class BagPlan(msgspec.Struct, frozen=True):
 
 
 class SitePlan(msgspec.Struct, frozen=True):
-    """A batch system of so many cores; the rest is what the server may do there."""
+    """A batch system of so many cores, and the limits of the server there."""
 
     cores: int = 4
     shapes: tuple[tuple[int, int], ...] = ((1, 60_000),)  # cores, ms of wall time
@@ -94,7 +94,7 @@ HORIZON = 60_000  # ms in which things happen; afterwards the world is healed
 
 
 def random_plan(seed: int) -> Plan:
-    """Every other world has batch systems; there, fewer pilots are just there."""
+    """Return a random plan: every other one has batch systems, and fewer pilots without one."""
     r = random.Random(seed)
     sites = tuple(_site(r) for _ in range(r.randint(1, 3))) if seed % 2 else ()
     acts = [_act(r, KINDS) for _ in range(r.choice((0, 3, 7, 14)))]
@@ -123,14 +123,14 @@ def _short_listings(r: random.Random) -> list[Act]:
 
 
 def failing(plan: Plan, r: random.Random) -> Plan:
-    """The same with sites where tasks go that keep failing."""
+    """Return the plan with fail-over sites and more failures."""
     names = ["here", *(f"c{place}" for place in range(len(plan.sites)))]
     bags = tuple(msgspec.structs.replace(bag, fail_over=r.choice((*names, ""))) for bag in plan.bags)
     return msgspec.structs.replace(plan, bags=bags, fail=r.choice((15, 50)))
 
 
 def failing_plan(seed: int) -> Plan:
-    """Two sites that are there to stay, and tasks that fail and die where they run."""
+    """Return a plan with two lasting sites and tasks that often fail."""
     r = random.Random(seed)
     sites = (SitePlan(), SitePlan(8))
     kinds = ("pilot dies", "server crash", "server crash", "snapshot", "snapshot", "drain")
@@ -142,7 +142,7 @@ def failing_plan(seed: int) -> Plan:
 
 
 def _scarce(plan: Plan, r: random.Random) -> Plan:
-    """The same with what may be used up: budgets, an allowance, accounts, disks."""
+    """Return the plan with budgets, an allowance, accounts and disks that may be used up."""
     bags = tuple(msgspec.structs.replace(
         bag, budget=r.choice((0, 40_000, 200_000)), disk=r.choice((0, 0, 1 << 30)),
         nodes=2 if plan.sites and bag.shape == "plain" and r.random() < 0.4 else 1) for bag in plan.bags)
@@ -171,7 +171,7 @@ def _act(r: random.Random, kinds: tuple[str, ...]) -> Act:
 
 
 def data_plan(seed: int, sites: bool = False) -> Plan:
-    """The same with bags that leave files behind, and disks that are lost; where asked, beside batch systems."""
+    """Return a random plan whose bags leave files and whose disks may be lost; with batch systems if asked."""
     plan, r = random_plan(2 * seed + sites), random.Random(seed)
     bags = tuple(msgspec.structs.replace(bag, shape=r.choice(DATA_SHAPES)) for bag in plan.bags)
     lost = tuple(Act(r.randrange(HORIZON), "disk lost", r.randrange(6)) for _ in range(r.choice((0, 1, 3))))
@@ -179,7 +179,7 @@ def data_plan(seed: int, sites: bool = False) -> Plan:
 
 
 def hole_plan(seed: int) -> Plan:
-    """The same with hosts that fail whatever they are given, and bags that are large enough to show it."""
+    """Return a random plan with hosts that fail every task, and bags large enough to show it."""
     plan, r = random_plan(seed), random.Random(seed)
     holes = tuple(Act(r.randrange(HORIZON // 2), "black hole", r.randrange(6)) for _ in range(r.choice((1, 2))))
     bags = tuple(msgspec.structs.replace(bag, tasks=r.choice((20, 60))) for bag in plan.bags)
@@ -187,7 +187,7 @@ def hole_plan(seed: int) -> Plan:
 
 
 def replica_plan(seed: int) -> Plan:
-    """The same with replicas of what is late, and pilots to spare."""
+    """Return a random plan with replicas of late tasks, and pilots to spare."""
     plan, r = random_plan(seed), random.Random(f"{seed} replicas")
     bags = tuple(msgspec.structs.replace(bag, replicate=r.choice(("tail-safe", "tail-fast"))) for bag in plan.bags)
     return msgspec.structs.replace(plan, bags=bags, pilots=(*plan.pilots, 1, 2, 4))
@@ -220,7 +220,7 @@ REPEATS: tuple[dict[str, str], ...] = (
 
 
 def repeat_plan(seed: int) -> Plan:
-    """The same with deadlines of attempts, replicas by expression, and pilots to spare."""
+    """Return a random plan with attempt deadlines, replicas by expression, and pilots to spare."""
     plan, r = random_plan(seed), random.Random(f"{seed} repeats")
     first = len(POLICIES)
     bags = tuple(msgspec.structs.replace(bag, policy=first + r.randrange(len(REPEATS))) for bag in plan.bags)
@@ -229,7 +229,7 @@ def repeat_plan(seed: int) -> Plan:
 
 
 def policy_plan(seed: int) -> Plan:
-    """The same with expressions on most bags, changed while they run, and some replicas."""
+    """Return a random plan with expressions on most bags, which change while these run, and some replicas."""
     plan, r = random_plan(seed), random.Random(f"{seed} policies")
     bags = tuple(msgspec.structs.replace(bag, policy=r.randrange(len(POLICIES)),
                                          replicate=r.choice(("none", "none", "tail-safe"))) for bag in plan.bags)
@@ -238,7 +238,7 @@ def policy_plan(seed: int) -> Plan:
 
 
 def growing_plan(seed: int) -> Plan:
-    """Graphs that come part by part, while what they wait for runs, fails, is cancelled and retried."""
+    """Return a plan whose graphs come part by part, while earlier tasks run, fail, are cancelled and retried."""
     plan, r = random_plan(seed), random.Random(f"{seed} growing")
     bags = tuple(msgspec.structs.replace(bag, shape="growing") for bag in plan.bags)
     kinds = ("append part",) * 6 + ("cancel some", "retry", "snapshot", "server crash", "append", "close")
@@ -247,7 +247,7 @@ def growing_plan(seed: int) -> Plan:
 
 
 def crowded_plan(kind: str) -> Callable[[int], Plan]:
-    """Worlds whose one site has room for few pilots, and much of one kind of mishap."""
+    """Return a maker of plans with one site that has room for few pilots, and many mishaps of one kind."""
 
     def make(seed: int) -> Plan:
         r = random.Random(seed)
@@ -260,7 +260,8 @@ def crowded_plan(kind: str) -> Callable[[int], Plan]:
 
 
 def short_plan(seed: int) -> Plan:
-    """Tenders and servers that die with submissions under way, and batch systems that then list nothing, once."""
+    """Return a plan whose tenders and servers die during submissions, after which the batch system lists nothing
+    once."""
     r = random.Random(seed)
     acts = []
     for _ in range(8):
@@ -271,7 +272,7 @@ def short_plan(seed: int) -> Plan:
 
 
 def left_plan(seed: int) -> Plan:
-    """Pilots that are cut off, finish what they run, and are killed; their sites answer."""
+    """Return a plan whose pilots are cut off, finish their tasks, and are killed, while their sites answer."""
     r = random.Random(seed)
     acts = []
     for _ in range(12):
@@ -283,7 +284,7 @@ def left_plan(seed: int) -> Plan:
 
 
 def regretted_plan(seed: int) -> Plan:
-    """Tasks that are cancelled while their pilots are cut off, and asked for again before those are back."""
+    """Return a plan whose tasks are cancelled while their pilots are cut off, and retried before these are back."""
     r = random.Random(seed)
     acts = []
     for _ in range(8):
@@ -295,12 +296,12 @@ def regretted_plan(seed: int) -> Plan:
 
 
 def slow_plan(seed: int) -> Plan:
-    """Answers that take long, and pilots that are cut off with work in hand."""
+    """Return a plan with slow answers and pilots that are cut off while they hold tasks."""
     return msgspec.structs.replace(skewed_plan(seed), skew=0, delay=2_000)
 
 
 def skewed_plan(seed: int) -> Plan:
-    """Clocks that disagree, and pilots that are cut off with work in hand, for about a lease."""
+    """Return a plan with clocks that disagree and pilots that are cut off, with tasks, for about a lease."""
     r = random.Random(seed)
     acts = tuple(Act(r.randrange(HORIZON), "cut off", r.randrange(8), r.randrange(34, 60)) for _ in range(24))
     bags = tuple(BagPlan(0, 20) for _ in range(4))
@@ -308,7 +309,7 @@ def skewed_plan(seed: int) -> Plan:
 
 
 def plans() -> Any:
-    """Hypothesis' strategy; what is left out or small is what a shrunk plan has."""
+    """Return Hypothesis' strategy for plans, which shrinks towards few and small values."""
     from hypothesis import strategies as st
 
     sizes, shapes = st.sampled_from((1, 3, 8, 20)), st.sampled_from((*SHAPES, *DATA_SHAPES, "growing"))

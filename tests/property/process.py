@@ -1,4 +1,4 @@
-"""A pilot's process: the real `Agenda`, with tasks that only pretend to run and a network that is not to be trusted."""
+"""A pilot's process: the real `Agenda`, with tasks that only pretend to run and an unreliable network."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ class Process:
         return self.clock.now()
 
     def after(self, wait: int, what: Callable[[], None]) -> None:
-        """In so many ms by its own clock."""
+        """Call `what` after so many ms of the pilot's own clock."""
         self.world.after(self.clock.true_wait(wait), lambda: self.awake(what))
 
     def awake(self, what: Callable[[], None]) -> None:
-        """Now, or when the host wakes up."""
+        """Call `what` now, or when the host wakes up."""
         if self.frozen > self.world.now:
             self.world.at(self.frozen, lambda: self.awake(what))
         elif self.alive:
@@ -99,7 +99,7 @@ class Process:
     # --- exchange ------------------------------------------------------------------------------------------------
 
     def pump(self) -> None:
-        """Whatever just happened: say what there is to say, do what there is to do."""
+        """Send every request that the agenda wants to send, and carry out every order that it gives."""
         if not self.alive or self.enrolling:
             return
         now = self.now()
@@ -244,7 +244,7 @@ class Process:
         self.world.over(self)
 
     def die(self) -> None:
-        """What it had to say lies on the site's disk, if that is still there."""
+        """Kill the process; in four of five cases its undelivered reports stay on its site's disk."""
         if self.alive and self.site is not None and self.number and (left := list(self.agenda.undelivered().values())):
             if self.world.random.random() < 0.8:
                 self.site.outboxes[self.nonce] = (self, left)

@@ -1,9 +1,9 @@
-"""Sites with batch systems that are not to be trusted, and those who start pilots there.
+"""Sites with unreliable batch systems, and the tenders that start pilots there.
 
 A batch system keeps its word until a plan makes it lie: a listing that misses a job, or all of them, or is old, a
 submission that failed and went through, a job that is started again while its old process lives, a queue that is lost.
-What it was asked to do is judged here (rule 7, P6), but for the jobs that it has lied about; what a tender knows dies
-with it.
+This module judges what the server ordered (rule 7, P6), but for the jobs about which a batch system has lied.  A tender
+forgets everything when it dies.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ def limits_of(plan: SitePlan) -> Limits:
 
 
 def healed(plan: SitePlan) -> Limits:
-    """What people allow in the end, so that everything can be run somewhere."""
+    """Return the limits that people set in the end, so that every task can run somewhere."""
     limits = limits_of(plan)
     more = [Shape(4, 4 << 30, 0, 1 << 40, 0, whole=True), Shape(1, 1 << 30, 0, 1 << 40, 0, 2)]
     return Limits([*limits.shapes, *more], limits.pilots, limits.queued)
 
 
 class Refused(Exception):
-    """By the batch system."""
+    """The batch system has refused a job."""
 
 
 @dataclass
@@ -77,7 +77,7 @@ class Site:
         self.watch()
 
     def watch(self) -> None:
-        """Somebody sees to it that there is a tender."""
+        """Start a tender whenever the site has none."""
         self.world.after(self.world.random.choice((2_000, 8_000)), self.watch)
         if self.tender is None or not self.tender.alive:
             self.new_tender()
@@ -147,13 +147,14 @@ class Site:
         self.used += job.shape.cores * job.shape.nodes * (self.world.now - job.since)
 
     def ended(self, job: Job) -> None:
-        """Its process is over, and the batch system has noticed."""
+        """Remove a job whose process is over from the batch system."""
         if self.jobs.get(job.id) is job:
             self._account(job)
             del self.jobs[job.id]
 
     def listing(self) -> list[e.ListedJob]:
-        """One that lacks a job must not be believed, unless its pilot has said goodbye; two may."""
+        """List the jobs, and note which the core may wrongly take for gone: those that two listings lack, or one after
+        the pilot's goodbye."""
         listed = self._listing()
         said = {job.id for job in listed}
         for job in self.jobs.values():
@@ -187,7 +188,7 @@ class Site:
     # --- what goes wrong --------------------------------------------------------------------------------------------
 
     def requeue(self, which: int, lives: bool) -> None:
-        """A job goes back into the queue; with `lives` its old process goes on."""
+        """Put a running job back into the queue; with `lives` its old process goes on."""
         running = [job for job in self.jobs.values() if job.process is not None]
         if running:
             job = running[which % len(running)]
@@ -216,7 +217,7 @@ class Site:
 
 
 class Tender:
-    """One process: it carries out orders, once per nonce, and tells what came of them until it is answered."""
+    """A tender's process: it carries out orders, once per nonce, and reports the outcomes until the core answers."""
 
     def __init__(self, site: Site, name: str) -> None:
         self.site, self.world, self.name = site, site.world, name
@@ -338,7 +339,7 @@ class Tender:
         self.tell()
 
     def _salvage(self, nonce: str) -> None:
-        """Send what its pilot left as the pilot would have, and say so."""
+        """Send the reports that a pilot left, as the pilot would have, and tell the core."""
         if self.site.dark > self.world.now:
             self.after(1_000, lambda: self._salvage(nonce))
             return
@@ -352,7 +353,8 @@ class Tender:
         self.world.client(send, lambda effect: self._delivered(nonce, reports, effect))
 
     def _delivered(self, nonce: str, reports: list[Any], effect: Any) -> None:
-        """Whoever sent them may be dead by now: then somebody else finds them, sends them again, and says so."""
+        """Tell the core how many reports arrived; if this tender is dead by now, the next one finds and sends them
+        again."""
         if isinstance(effect, x.ExchangeReply):
             self.world.blame(self.world.oracle.answered(reports))
         if self.alive:

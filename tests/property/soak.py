@@ -76,7 +76,7 @@ def _played(seeds: range, jobs: int) -> Iterator[tuple[str, dict[str, int]]]:
 
 
 def _play_seed(seed: int) -> tuple[str, dict[str, int]]:
-    """Its world; of every other seed also one of those that have more of one thing."""
+    """Play the world of a seed; for every so many seeds, also a world of one of the kinds in MORE."""
     told, totals = [], Counter[str]()
     for plan in (random_plan(seed), *([MORE[seed // WITH_MORE % len(MORE)](seed)] if seed % WITH_MORE == 0 else ())):
         said, counts = play(plan)
@@ -87,7 +87,7 @@ def _play_seed(seed: int) -> tuple[str, dict[str, int]]:
 
 
 def play(plan: Plan) -> tuple[str, dict[str, int]]:
-    """What went wrong, or nothing, and what happened."""
+    """Play a plan; return what went wrong, or nothing, and counts of what happened."""
     try:
         world = World(plan).run()
     except Broken as error:

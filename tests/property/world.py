@@ -33,13 +33,13 @@ OWNERS = ("ann", "bob")
 
 
 def replay(plan: Plan) -> str:
-    """What to type in the repository's root."""
+    """Return the command that replays a plan, for the repository's root."""
     which = f"--seed {plan.seed}" if plan == random_plan(plan.seed) else f"--plan {shlex.quote(plan.text())}"
     return f"{shlex.quote(sys.executable)} -m tests.property.soak {which}"
 
 
 class Broken(AssertionError):
-    """A promise does not hold."""
+    """A promise does not hold in a world."""
 
     def __init__(self, said: list[str], plan: Plan, now: int) -> None:
         super().__init__("\n  ".join([f"at {now} ms", *said[:6], f"replay: {replay(plan)}"]))
@@ -56,7 +56,7 @@ class World:
         self.crash_rate = plan.crash
         self.loss, self.double, self.delay, self.late = plan.loss, plan.double, plan.delay, plan.late
         self.healed = False
-        self.drained = 0  # times that a site was, or was used again
+        self.drained = 0  # how often a site was drained or undrained
         self.oracle = Oracle()
         self.oracle.calm = not plan.loss and not plan.crash and {a.kind for a in plan.acts} <= {"cut off", "job killed"}
         self.server = Server(self)
@@ -142,12 +142,12 @@ class World:
             self.after(300, self._gather)
 
     def _heal(self) -> None:
-        """No more faults; somebody is there to do the work."""
+        """End all faults, and start a pilot that can run every task."""
         self.healed = True
         self.crash_rate = self.loss = self.double = self.late = 0
         self.delay = 5
         self.server.disk.full = False
-        self.server.frugal(False)
+        self.server.report_disk(False)
         for site in self.sites.values():
             site.heal()
             self.add_site(site.name, healed(site.plan))
@@ -156,12 +156,13 @@ class World:
             process.hole = False
             external = any(bag.shape == "external" for bag in self.plan.bags)
             if not process.alive and external and process.site is None:
-                self.gone(process)  # elsewhere silence must do, or a batch system says so
+                self.gone(process)  # other dead pilots are known by silence or by their batch system
         self.new_pilot(4)
         self.after(200, self._tidy)
 
     def _tidy(self) -> None:
-        """What people do: unpause, close, start a pilot where none is left, answer when `explain` asks them."""
+        """Do what people would do: unpause and close bags, start a pilot where none is left, answer what `explain`
+        asks."""
         self.after(10_000, self._tidy)
         if self.server.core is None:
             return
@@ -188,7 +189,8 @@ class World:
             self.new_pilot(4)
 
     def _gather(self) -> None:
-        """What `server/dataflow/gather.py` does: in time, more than once, or never, because there is too much."""
+        """Gather the inputs of targets as `server/dataflow/gather.py` does: in time, more than once, or never, if
+        there are too many files."""
         self.after(self.random.choice((50, 700, 3_000)), self._gather)
         core = self.server.core
         for number, bag in core.state.bags.items() if core is not None else ():
@@ -210,7 +212,7 @@ class World:
     # --- the network ---------------------------------------------------------------------------------------------
 
     def call(self, process: Process, event: e.Event, pilot: int, answer: Callable[[Any], None]) -> None:
-        """A request and its answer.  `pilot` says whose token it carries."""
+        """Send a request of a process and hand its answer back.  `pilot` says whose token the request carries."""
         copies = 2 if self.chance(self.double) else 1
         for _ in range(copies):
             if self._passes(process.mute):
@@ -234,7 +236,7 @@ class World:
         self.server.put(event, lambda effect: self._back(process, effect, answer))
 
     def post(self, site: Site, event: e.Event, answer: Callable[[Any], None]) -> None:
-        """From a tender to the server and back."""
+        """Send a report of a tender to the server and hand the answer back."""
         for _ in range(2 if self.chance(self.double) else 1):
             if self._passes(site.dark):
                 copy = msgspec.structs.replace(event)
@@ -275,7 +277,7 @@ class World:
                     self.after(self._lag(), lambda process=process, seq=seq: process.awake(lambda: process.lost(seq)))
 
     def render(self, effect: x.ExchangeReply) -> dict[str, Any]:
-        """What `server/calls/exchange.py` makes of an answer, as far as the agenda reads it."""
+        """Render an answer as `server/calls/exchange.py` does, as far as the agenda reads it."""
         assert isinstance(effect, x.ExchangeReply)
         shapes = self.oracle.shapes
         grants = [{"n": number, "groups": [
@@ -309,7 +311,8 @@ class World:
         return wall, {"a": attempt, "wall": wall}
 
     def saved(self, attempt: int, task: Any) -> dict[str, Any]:
-        """What a task that is ended early leaves for its next attempt: a file that tells who saved it."""
+        """Return what a task that ends early saves for its next attempt: a file that names the attempt that saved
+        it."""
         if task is None or not task.spec.fields.get("checkpoint"):
             return {}
         return {"saved": [("state", f"{attempt:064x}", 1, 0o600)]}
@@ -329,14 +332,14 @@ class World:
             self.after(self.random.choice((10, 2_000, 15_000)), lambda: self.over(process))
 
     def over(self, process: Process) -> None:
-        """Whoever started it notices that it is dead."""
+        """Let the site, or the batch system that started the process, notice that it is dead."""
         if process.site is None:
             self.gone(process)
         elif process.job is not None and process.job.process is process:
             process.site.ended(process.job)
 
     def gone(self, process: Process) -> None:
-        """The site says that this process is dead: evidence about every epoch it ever was."""
+        """Report the process as dead, under every epoch that it ever had."""
         core = self.server.core
         if core is None:
             self.after(1_000, lambda: self.gone(process))
@@ -348,7 +351,7 @@ class World:
     # --- clients -------------------------------------------------------------------------------------------------
 
     def client(self, make: Callable[[], e.Event], done: Callable[[Any], None] | None = None) -> None:
-        """A client asks again until it is answered."""
+        """Send a request again and again until the server answers it."""
         answered: list[Any] = []
 
         def answer(effect: Any) -> None:

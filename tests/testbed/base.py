@@ -21,12 +21,12 @@ HERE = Path(__file__).resolve().parent
 INSTALLED = Path(os.environ.get("WINDFALL_TESTBED_DIR", "/var/lib/windfall-testbed"))
 CHROOT = INSTALLED / "trixie"
 USER = "wfpilot"
-PORTS = 60  # that each process of tests has to itself
+PORTS = 60  # of each process of tests
 T = TypeVar("T")
 
 
 def require() -> None:
-    """Leaves the test out where there is no testbed; where there has to be one, its absence is a failure."""
+    """Skip the test where there is no testbed; fail it where there has to be one."""
     if os.geteuid() != 0:
         why = "needs root to start batch systems (which tests/testbed/install installs)"
     else:
@@ -44,7 +44,7 @@ _held: list[tuple[int, socket.socket]] = []
 
 
 def slot() -> int:
-    """A small number that is this process's alone while it lives: others that test at the same time have others."""
+    """Return a small number that no other live process of tests has."""
     while not _held:
         for number in range(len(_all_ports()) // PORTS):
             mark = socket.socket(socket.AF_UNIX)
@@ -61,21 +61,22 @@ def slot() -> int:
 
 
 def _all_ports() -> range:
-    """Outside the range that the kernel gives away, which may be all but the reserved ones."""
+    """Return ports outside the range from which the kernel gives ports away; reserved ones if that range is too
+    wide."""
     first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     return range(20_000, 32_000) if first >= 32_000 else range(600, 1_024)
 
 
 def _ports() -> Iterator[int]:
-    """Ours in turn: a daemon that is on its way out may still have the last ones."""
+    """Yield this process's ports in turn, for a daemon that is ending may still have the last ones."""
     return cycle(_all_ports()[slot() * PORTS:(slot() + 1) * PORTS])
 
 
-_candidates: list[Iterator[int]] = []  # made when first asked for
+_candidates: list[Iterator[int]] = []  # made at the first request
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports nobody listens on, and nobody else who tests will take."""
+    """Return ports without a listener, which no other process of tests will take."""
     if not _candidates:
         _candidates.append(_ports())
     found: list[int] = []
@@ -92,7 +93,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def eventually(ask: Callable[[], T], what: str, seconds: float = 60, every: float = 0.2) -> T:
-    """What `ask` says once it says something."""
+    """Call `ask` until it returns something true, and return that."""
     until = time.monotonic() + seconds
     while True:
         if answer := ask():
@@ -103,7 +104,7 @@ def eventually(ask: Callable[[], T], what: str, seconds: float = 60, every: floa
 
 
 class Bed:
-    """A folder that an ordinary user can look into, and the daemons that live there."""
+    """A folder that an ordinary user can read, and the daemons that live there."""
 
     def __init__(self, name: str) -> None:
         self.root = Path(tempfile.mkdtemp(prefix=f"windfall-{name}-"))
@@ -129,7 +130,7 @@ class Bed:
 
     def start(self, argv: Sequence[str], env: Mapping[str, str] | None = None,
               death: str = "TERM") -> subprocess.Popen[bytes]:
-        """A daemon that gets this signal should we be killed."""
+        """Start a daemon, which gets this signal if this process is killed."""
         with (self.root / "daemons.log").open("ab") as log:
             daemon = subprocess.Popen(["setpriv", "--pdeathsig", death, *argv], stdin=subprocess.DEVNULL,
                                       stdout=log, stderr=log, start_new_session=True, env={**os.environ, **(env or {})})
@@ -143,7 +144,7 @@ class Bed:
         return done.stdout
 
     def said(self) -> str:
-        """For the message of a test that fails."""
+        """Return what the daemons wrote, for the message of a test that fails."""
         texts = [path.read_text(errors="replace")[-3000:] for path in self.root.rglob("*.log") if path.is_file()]
         return "\n".join(texts)[-8000:]
 
@@ -155,7 +156,7 @@ class Bed:
 
 
 def end(daemon: subprocess.Popen[bytes], seconds: float = 10) -> None:
-    """Kindly, then not."""
+    """End a daemon with SIGTERM, and with SIGKILL if it does not end in time."""
     if daemon.poll() is not None:
         return
     daemon.terminate()

@@ -1,4 +1,4 @@
-"""An OpenSSH server that asks, after the key, for a code that is good for one login: by PAM, as sites do it."""
+"""An OpenSSH server that asks for a one-time code after the key, by PAM, as sites do."""
 
 from __future__ import annotations
 
@@ -56,18 +56,18 @@ class Codes:
 
     @property
     def tried(self) -> list[str]:
-        """Codes, in the order in which they were said."""
+        """Return the codes that users tried, in order."""
         path = self.folder / "tried"
         return path.read_text().split() if path.exists() else []
 
     @property
     def accepted(self) -> int:
-        """Logins that were let in."""
+        """Return how many logins succeeded."""
         return (self.sshd.bed.root / "daemons.log").read_text().count("Accepted keyboard-interactive")
 
     @property
     def calls(self) -> int:
-        """Logins so far that got as far as the code, whatever came of them."""
+        """Return how many logins came as far as the code, successful or not."""
         return (self.sshd.bed.root / "daemons.log").read_text().count("Partial publickey ")
 
     def _remove(self) -> None:

@@ -1,5 +1,5 @@
-"""An HTCondor pool in the Debian of its own, and in namespaces of its own: when their first process goes, so do all
-others, jobs included, and the mounts.  The folder must be a mount point, or every job is held."""
+"""An HTCondor pool in its own Debian and its own namespaces: when their first process ends, all others end with it,
+jobs included, and the mounts disappear.  The folder must be a mount point, or HTCondor holds every job."""
 
 from __future__ import annotations
 

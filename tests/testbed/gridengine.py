@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.testbed.base import USER, Bed, eventually, free_ports, slot
 
 ROOT = Path("/var/lib/gridengine")
-CELLS = 4  # of one process at once
+CELLS = 4  # at a time, per process of tests
 _cells = count()
 _BOOTSTRAP = """\
 admin_user              sgeadmin
@@ -50,7 +50,7 @@ _QUEUE = {
 
 class GridEngine:
     def __init__(self, name: str, slots: int = 8, limit: int = 0) -> None:
-        """`limit`: jobs a user may have."""
+        """Start a cell; `limit`: how many jobs a user may have."""
         self.bed = Bed(f"gridengine-{name}")
         self.cell = f"wf{os.getpid()}{name}"
         self.common = ROOT / self.cell / "common"
@@ -95,7 +95,7 @@ class GridEngine:
         self._tell(change, name, {key: value.strip() for key, value in {**fields, **values}.items()})
 
     def _configure(self, slots: int, limit: int) -> None:
-        group = 20_000 + 100 * (slot() * CELLS + next(_cells) % CELLS)  # ids by which its jobs are told apart
+        group = 20_000 + 100 * (slot() * CELLS + next(_cells) % CELLS)  # group ids that tell its jobs apart
         self._changed("-sconf", "-Mconf", "global", execd_spool_dir=f"{self.bed.root}/execd", max_u_jobs=str(limit),
                       gid_range=f"{group}-{group + 99}", max_aj_tasks="2000", reschedule_unknown="00:00:00")
         self.bed.run(["qconf", "-as", "localhost"], self.env)

@@ -1,6 +1,6 @@
 """A login node: an OpenSSH server that leads to one batch system, as an ordinary user's shell would see it.
 
-Commands that are named go through a wrapper, which writes down each call, and can be told to keep its answer.
+The wrapper of a wrapped command records each call, and can hold the answer back or kill the command.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ cat "$HOME/answer-{name}"
 class Login:
     def __init__(self, home: Path, env: Mapping[str, str], wrapped: Mapping[str, str] | None = None,
                  enter: Sequence[str] = (), inside: str = "") -> None:
-        """`home`: as seen from here; `inside`: as seen there; `enter`: words that lead there, for which it takes root;
-        `wrapped`: name of a command → where it really is."""
+        """`home`: the folder as seen from here; `inside`: as seen there; `enter`: words that lead there, run as root;
+        `wrapped`: name of a command → its real path."""
         self.home = home
         there = inside or str(home)
         self.sshd = Sshd("ForceCommand {root}/enter", user="root" if enter else USER)
@@ -48,23 +48,24 @@ class Login:
         (self.home / name).chmod(mode)
 
     def ssh_config(self, host: str) -> str:
-        """What its user has in ~/.ssh/config."""
+        """Return what the user of the login node has in ~/.ssh/config."""
         root = self.sshd.bed.root
         return (f"Host {host}\n  HostName 127.0.0.1\n  Port {self.sshd.port}\n  User {self.sshd.user}\n"
                 f"  IdentityFile {root}/key\n  UserKnownHostsFile {self.sshd.known}\n")
 
     def commands(self, name: str = "", which: str = "commands") -> list[str]:
-        """Calls so far; `failed`: those to be killed that did nothing which a kill could have hidden."""
+        """Return the recorded calls; `failed`: the calls to be killed that did nothing which a kill could have
+        hidden."""
         path = self.home / which
         lines = path.read_text().splitlines() if path.exists() else []
         return [line for line in lines if line.split()[0] == name or not name]
 
     def times(self, name: str) -> list[float]:
-        """When it was called."""
+        """Return when the command was called."""
         return [float(line.split()[1]) for line in self.commands(name)]
 
     def hold(self, name: str) -> None:
-        """From now on the command does its work, and its answer waits."""
+        """Let the command do its work from now on, and hold its answer back."""
         (self.home / f"hold-{name}").touch()
 
     def held(self, name: str) -> bool:
@@ -75,7 +76,7 @@ class Login:
         (self.home / f"hold-{name}").unlink(missing_ok=True)
 
     def kill(self, name: str, kills: bool = True) -> None:
-        """From now on (or no more) the command does its work, and is killed before it answers."""
+        """Let the command do its work and be killed before it answers, from now on or no more."""
         if kills:
             (self.home / f"kill-{name}").touch()
         else:

@@ -1,5 +1,5 @@
-"""A cluster's network, in namespaces: this machine reaches the head node, the head node reaches its nodes, and that is
-all: nothing is forwarded.  A node can also be cut off altogether."""
+"""A cluster's network in namespaces: this machine reaches the head node and the head node its nodes; it forwards
+nothing. A node can also be cut off altogether."""
 
 from __future__ import annotations
 
@@ -62,5 +62,5 @@ class Network:
 
 
 def inside(name: str) -> tuple[str, ...]:
-    """Words before a command that is to run there.  Not `ip netns exec`: that hides the control groups."""
+    """Return the words before a command that run it there; `ip netns exec` would hide the control groups."""
     return ("nsenter", f"--net=/run/netns/{name}")

@@ -1,4 +1,4 @@
-"""A Slurm cluster: its own munge daemon, one controller, some nodes that are all this machine."""
+"""A Slurm cluster: its own munge daemon, one controller, and nodes that are all this machine."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ JobRequeue=1
 class Slurm:
     def __init__(self, name: str, nodes: int = 2, cpus: int = 4, extra: str = "", scheduler: str = "",
                  network: Network | None = None) -> None:
-        """On loopback; or its controller on the network's head node, and its nodes on the network's."""
+        """Start on loopback, or with the controller on the network's head node and the nodes on its nodes."""
         self.network = network
         self.head = inside(network.head_name) if network else ()
         nodes = len(network.nodes) if network else nodes
@@ -123,7 +123,7 @@ class Slurm:
         end(self.controller)
 
     def stop(self) -> None:
-        """Jobs first: their processes are nobody's children here."""
+        """End the jobs first, for their processes are not children of this one."""
         self.ask("scancel", "-u", USER, "-s", "KILL")
         self.ask("scancel", "-u", USER)
         try:
@@ -138,12 +138,13 @@ class Slurm:
 
 
 def torque_bin(bed: Bed, installed: Path) -> Path:
-    """A folder with PBS's commands over Slurm, and every other command but Grid Engine's, which are called the same."""
+    """Return a folder with PBS's commands over Slurm and all other commands, but for those of Grid Engine with the
+    same names."""
     folder = bed.folder("torque")
     for source in Path("/usr/bin").iterdir():
         if not source.name.startswith("q"):
             (folder / source.name).symlink_to(source)
-    for source in (installed / "torque/usr/bin").iterdir():  # real files: they look for Slurm's beside themselves
+    for source in (installed / "torque/usr/bin").iterdir():  # copies find Slurm's commands
         (folder / source.name).write_bytes(source.read_bytes())
         (folder / source.name).chmod(0o755)
     return folder

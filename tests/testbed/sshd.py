@@ -32,8 +32,8 @@ LogLevel VERBOSE
 class Sshd:
     def __init__(self, extra: str = "", user: str = USER, address: str = "127.0.0.1",
                  prefix: Sequence[str] = (), first: str = "", program: str = "/usr/sbin/sshd") -> None:
-        """`prefix`: words before the daemon's command; those of a network's, say.  `first`: lines that count before
-        all others; `extra`: those after them, where {root} is its folder."""
+        """`prefix`: words before the daemon's command, such as those of a network.  `first`: lines of the configuration
+        before all others; `extra`: lines after them, where {root} is the server's folder."""
         self.bed = Bed("sshd")
         self.address, self.prefix, self.program = address, tuple(prefix), program
         self.port = free_ports(1)[0]
@@ -53,7 +53,7 @@ class Sshd:
 
     @property
     def options(self) -> dict[str, object]:
-        """For asyncssh: nothing of the person's who runs the tests."""
+        """Return options for asyncssh that use nothing of the person who runs the tests."""
         return {"config": None, "known_hosts": str(self.known), "client_keys": [str(self.bed.root / "key")],
                 "agent_path": None}
 
