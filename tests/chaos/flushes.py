@@ -1,8 +1,8 @@
 """Counts the flushes that reach the disk, from outside the server: a shim under its C library.
 
-The server is started with the shim preloaded.  Each fsync or fdatasync of the journal that has *succeeded* adds one to
-a counter in a shared file, which outlives every kill.  Who reads the counter before a question and after its answer
-knows whether something was flushed in between, whatever the server believes of itself.
+The server runs with the shim preloaded.  Each fsync or fdatasync of the journal that has *succeeded* adds one to a
+counter in a shared file, which outlives every kill.  A test that reads the counter before a request and after its
+answer knows whether the server flushed between them.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ COUNTED(fdatasync)
 
 
 class Flushes:
-    """`environment` is what the server is started with; `count()` what it has flushed since the beginning."""
+    """A counter of flushes: `environment` is for the server, `count()` its flushes since the start."""
 
     def __init__(self, folder: Path) -> None:
         compiler = compiler_here()

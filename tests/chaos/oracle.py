@@ -1,8 +1,8 @@
-"""The independent witness: it submits, and writes down every acknowledgement before it goes on.
+"""The oracle: an independent client that submits work and writes down every acknowledgement.
 
-What it was told must still be true at the end.  It shares no state with the server: afterwards it reads the
+Acknowledged facts must still be true at the end.  The oracle shares no state with the server: afterwards it reads the
 journal's rows and counts accepted results itself.  Where flushes are counted, each acknowledgement must have had one
-between the question and the answer.
+between request and answer.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Oracle:
 
 
 def command(task: int) -> str:
-    """Mixed work: most of it instant, some of it long enough to be hit."""
+    """Return a command: most are instant, some long enough to be killed."""
     if task % 50 == 7:
         return f"sleep 0.2; echo {task}"
     if task % 10 == 3:
@@ -116,9 +116,9 @@ def command(task: int) -> str:
 
 
 def accepted_in_journal(home: Path, bag: int) -> Counter[tuple[int, int]]:
-    """How often each (task, generation) was accepted as succeeded, straight from the journal's facts.
+    """Count how often each (task, generation) was accepted as succeeded, from the journal's facts.
 
-    Every acceptance is counted, also a second one of the same task; a retry by the user opens a new generation.
+    A second acceptance of a task counts, too; a retry by the user opens a new generation.
     """
     from windfall.core.messages import facts as f
     from windfall.store import codec
@@ -145,5 +145,5 @@ def count_accepted(facts: Iterable[Any], bag: int, f: Any) -> Counter[tuple[int,
 
 
 def accepts(end: Any) -> bool:
-    """An attempt succeeded, and that made its task succeed."""
+    """Did this end of an attempt make its task succeed?"""
     return end.outcome == SUCCEEDED and end.verdict == TASK_SUCCEEDED and end.decides

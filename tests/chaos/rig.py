@@ -1,7 +1,7 @@
 """A real server and real pilots, and the means to kill any of them at any moment.
 
-Every process the rig starts, and whatever those start, carries a mark in its environment; at the end nobody may carry
-it.  Only processes with the mark are ever killed, by pid.
+Every process that the rig starts, and every descendant, has a mark in its environment; at the end no process may have
+it.  The rig kills only processes with the mark, by pid.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def command_of(pid: int) -> str:
 
 
 class Rig:
-    """One server, some pilots; `kill(kind)` hits one of them and starts it again where that is ours to do."""
+    """A server and some pilots; `kill(kind)` kills one process, and starts it again unless another process does so."""
 
     def __init__(
         self, folder: Path, pilots: int, seed: int, lease: float = 3.0, server_env: dict[str, str] | None = None,
@@ -149,7 +149,7 @@ class Rig:
         return True
 
     def mend(self) -> None:
-        """What a site does: a pilot that has ended is reported dead, and another one is started on its ticket."""
+        """Report ended pilots dead and start others on their tickets, as a site does."""
         for index, pilot in enumerate(self.pilots):
             if pilot.poll() is not None:
                 self._report_dead(index)
@@ -210,14 +210,14 @@ class Rig:
         self.log.close()
 
     def leftovers(self, patience: float = 10.0) -> list[str]:
-        """Who is still there after the end, patiently."""
+        """Return the marked processes that are still alive after `patience` seconds."""
         until = time.monotonic() + patience
         while (left := self.family()) and time.monotonic() < until:
             time.sleep(0.1)
         return [f"{pid}: {command_of(pid)}" for pid in left if alive(pid)]
 
     def sweep_up(self) -> None:
-        """Whatever happened, leave nobody behind."""
+        """Kill all marked processes."""
         for pid in self.family():
             try:
                 os.kill(pid, signal.SIGKILL)

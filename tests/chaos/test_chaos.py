@@ -85,9 +85,9 @@ def test_a_second_acceptance_is_seen() -> None:
 
 
 def calm(rig: Rig, oracle: Oracle) -> None:
-    """Nobody is killed any more: everything must come to its end.
+    """Stop killing, and wait until all tasks have succeeded.
 
-    A task that was present at three deaths is quarantined, rightly; its user looks at it and asks for it again.
+    A task that ran at three deaths is quarantined, as it should be; its user retries it.
     """
     patience = time.monotonic() + 240
     while time.monotonic() < patience and oracle.failure is None:
@@ -103,7 +103,7 @@ def calm(rig: Rig, oracle: Oracle) -> None:
 
 
 def harass(rig: Rig, oracle: Oracle) -> None:
-    """Kill at random moments until the quota is met; there is work all along."""
+    """Kill processes at random moments until the quota is met, while there is work."""
     done = 0
     while done < KILLS:
         assert not oracle.done.is_set(), f"the work was over after {done} kills"

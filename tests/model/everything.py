@@ -1,4 +1,4 @@
-"""A bag file with every word of the language, the files it names, and ways to spoil it."""
+"""A bag file with every key, the files it names, and ways to spoil it."""
 
 import json
 import tomllib
@@ -74,7 +74,7 @@ total = 'total (.*)'
 
 
 def lay(folder):
-    """The files that it names."""
+    """Write the files that the bag file names."""
     (folder / "points.csv").write_text('sample,the mass,rest\nalpha,1.5,\n"be,ta",2,x\n')
     (folder / "result.json").write_text('{"type": "object"}')
     for name in ("model.dat", "part-1.dat", "part-2.dat", "part-3.dat"):
@@ -90,7 +90,7 @@ PIECES = [
 
 @st.composite
 def texts(draw, good=EVERYTHING, least=1, most=3):
-    """Spoiled as text."""
+    """Draw a bag file with spoiled text."""
     lines = good.splitlines()
     for _ in range(draw(st.integers(least, most))):
         kind = draw(st.sampled_from(["cut", "insert", "swap", "drop", "double", "change"]))
@@ -186,7 +186,7 @@ KEYS = st.sampled_from(
 
 @st.composite
 def tables(draw):
-    """Spoiled as a tree: a value, a key or an entry of it."""
+    """Draw a bag file with a spoiled value, key or entry."""
     tree = tomllib.loads(EVERYTHING)
     for _ in range(draw(st.integers(1, 2))):
         table = draw(st.sampled_from(list(_tables(tree))))

@@ -1,4 +1,4 @@
-"""Expressions as people write them, and as attackers do: read, checked, or refused with place and hint."""
+"""Expressions of users and of attackers: read, checked, or refused with place and hint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One task per line."""
+"""APST's task files, one task per line."""
 
 import pytest
 

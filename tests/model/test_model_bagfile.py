@@ -190,7 +190,7 @@ SJF = 'select = "sjf"'
 
 
 def test_overlong_attempt_deadline_is_refused_before_parsing():
-    """The server is asked the same, and others wait meanwhile."""
+    """The server parses policies, too, while other users wait."""
     began = time.process_time()
     with pytest.raises(TooLarge, match="at most 4,096"):
         setting("1ms" * 1_000_000, "attempt-deadline")
@@ -231,7 +231,7 @@ def test_replication_policy_is_stored_in_its_normal_form(line, key, text):
 @pytest.mark.parametrize("text", ["0", "-5", "'0'", "'-5'", "' - 0.5'", "'0s'", "'0h 0ms'", "'0.0'", "'0e3'"])
 @pytest.mark.parametrize("name", ["attempt-deadline", "Deadline"])
 def test_attempt_deadline_of_zero_or_less_is_refused(name, text):
-    """One of 0 or less would be none at all, and nobody would be told."""
+    """A deadline of 0 or less would silently be no deadline."""
     with pytest.raises(BadInput, match="leaves no time for an attempt") as caught:
         reader.parse(f"[bag]\ncommand = 'true'\n[policy]\n{name} = {text}\n", "f.toml")
     assert caught.value.where == "f.toml:4" and caught.value.hint == "leave it out for no deadline"

@@ -1,4 +1,4 @@
-"""The schema for editors and the parser know the same language."""
+"""The editors' schema accepts what the parser accepts."""
 
 import json
 import tomllib

@@ -93,7 +93,7 @@ def test_extended_sweep_renders_old_points_as_before_and_new_ones_after(old, new
 @given(st.lists(sweeps() | st.just(Sweep(axes=[Table(columns=NAMES, text="", count=0)])), min_size=1, max_size=8),
        st.data())
 def test_repeated_extensions_render_each_part_as_if_alone(parts, data):
-    """Asked at any time in between, in any order: what was there stays as it was."""
+    """Tasks asked for at any time, in any order, stay as they were."""
     def target(source):
         outputs = [Derived(name="out", template="{a}-{c}")]
         return Target(command="p {b} '{a}' > {out}", outputs=["{out}"], environment={"C": "{c}"}, cost="a",
@@ -116,7 +116,7 @@ def test_repeated_extensions_render_each_part_as_if_alone(parts, data):
 
 
 def test_memory_of_an_extension_does_not_grow_with_their_number():
-    """Objects, not seconds: each part is kept once, whatever the number of those before."""
+    """Counted in bytes, not seconds: each part is kept once, however many came before."""
     import tracemalloc
     names = [f"p{number}" for number in range(20)]
     more = Sweep(axes=[Zip(columns=[Values(name=name, values=[1]) for name in names])])

@@ -1,4 +1,4 @@
-"""Inputs of every kind, and what a renderer says of them."""
+"""Inputs of every kind, and their rendering for each task."""
 
 import hashlib
 from itertools import permutations

@@ -19,7 +19,7 @@ LIMITS = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Where the files lie, made the current directory; nothing of the user's is read."""
+    """Return the directory with the files, which is the current one; the user's own files are not read."""
     made = tmp_path_factory.mktemp("bags")
     lay(made)
     patch = pytest.MonkeyPatch()
@@ -30,7 +30,7 @@ def folder(tmp_path_factory):
 
 
 def dry_run(folder, text):
-    """Exit code, standard output, standard error."""
+    """Return exit code, standard output and standard error of a dry run."""
     (folder / "mutant.toml").write_bytes(text.encode("utf-8", "surrogatepass"))
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):

@@ -1,4 +1,4 @@
-"""Patterns of strangers: what would take long to compile is refused before it is."""
+"""Patterns of users: costly ones are refused before they are compiled."""
 
 import json
 

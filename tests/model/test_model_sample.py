@@ -21,7 +21,7 @@ def latin(law, n, seed=1, name="x"):
 
 
 def test_sampled_values_never_change_between_versions():
-    """These were written down once; a change here changes what people's bags mean."""
+    """A changed value here would change the tasks of existing bags."""
     assert sample("uniform(0, 1)", 3) == GOLDEN["uniform"]
     assert sample("loguniform(1e-3, 1)", 3) == GOLDEN["loguniform"]
     assert sample("normal(0, 1)", 3) == GOLDEN["normal"]

@@ -1,4 +1,4 @@
-"""A value stays one word wherever it stands: tried with a real shell and values that want to be commands."""
+"""Values in shell commands stay one word: tried with a real shell and hostile values."""
 
 import subprocess
 

@@ -1,4 +1,4 @@
-"""CSV: what any writer writes comes back as it was, and a million rows cost little beside their text."""
+"""CSV files: fields come back unchanged, and a million rows cost little beside their text."""
 
 import csv
 import subprocess
@@ -160,7 +160,7 @@ def million(tmp_path_factory):
 
 @pytest.mark.slow
 def test_reading_a_million_rows_holds_little_beside_the_text(million):
-    """Reading holds the text, and for a moment a second copy of it; nothing that grows with the rows."""
+    """Reading holds the text, and for a moment a second copy; no other memory grows with the rows."""
     tracemalloc.start()
     try:
         found = table.read(Path(million), "p.csv")

@@ -1,4 +1,4 @@
-"""Whatever a value contains, it stays one word of the command: proven against /bin/sh itself."""
+"""A value stays one word of the command, whatever it contains: compared with /bin/sh itself."""
 
 import subprocess
 
@@ -18,7 +18,7 @@ def rendered(command, value):
 
 
 def words(command):
-    """The words a command passes on, as printed by printf, NUL-separated."""
+    """Return the words that a command passes to printf."""
     done = subprocess.run(
         command if isinstance(command, list) else ["/bin/sh", "-c", command], capture_output=True, check=True
     )

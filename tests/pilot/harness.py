@@ -1,6 +1,6 @@
 """A scripted server for the pilot's own tests: speaks the exchange over TLS or a Unix socket, all in memory.
 
-It is generous where the real one is strict; what it checks is that messages fit their tables.
+It accepts more than the real server, but checks that messages fit their tables.
 """
 
 import atexit
@@ -29,7 +29,7 @@ PATIENCE = 60.0  # seconds; only what goes wrong waits so long
 
 
 class Gate:
-    """Tasks wait here until the test opens it, however slow the machine is."""
+    """Lets tasks wait until the test opens the gate, however slow the machine is."""
 
     def __init__(self, folder):
         self.path = os.path.join(str(folder), f"gate-{os.urandom(3).hex()}")
@@ -358,7 +358,7 @@ class Pilot:
         return self.log.read()
 
     def end(self):
-        """Whatever the test left."""
+        """End the pilot if the test has not."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:

@@ -1,4 +1,4 @@
-"""The pure machine: leases, grants, reports, seats.  No process, no clock."""
+"""The agenda, which is pure: leases, grants, reports, seats.  No process, no clock."""
 
 import json
 
@@ -324,7 +324,7 @@ def test_message_is_bounded():
 
 
 class World:
-    """A server, a line that loses and doubles, and spawners that run what they are given, in order."""
+    """A server, a network that loses and repeats messages, and spawners that run their tasks in order."""
 
     def __init__(self, cores, stations, needs):
         self.agenda = agenda(cores, stations=stations, memory=100, gpus=["0", "1"])
@@ -403,7 +403,7 @@ NEED = st.fixed_dictionaries({"cores": st.sampled_from([1, 1, 1, 2]), "memory": 
 @given(cores=st.integers(2, 5), stations=st.integers(1, 3), needs=st.lists(NEED, min_size=8, max_size=40),
        choices=st.lists(st.integers(0, 1000), min_size=30, max_size=120))
 def test_random_runs_keep_limits_and_report_each_task_once(cores, stations, needs, choices):
-    """P5 at every moment, each attempt begun once, and with a line that works again everything is reported."""
+    """Limits hold at every moment (P5), each attempt begins once, and all are reported once the network works."""
     world = World(cores, stations, needs)
     for choice in choices:
         world.act(choice)

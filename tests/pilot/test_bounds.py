@@ -1,4 +1,4 @@
-"""Nothing grows for ever: specs, the cache and its locks, idle runners."""
+"""Bounds of the pilot's memory and disk: specs, the cache and its locks, idle runners."""
 
 import errno
 import os
@@ -11,7 +11,7 @@ from windfall.pilot.run import calls, spawner, spawners
 
 
 def test_spawner_runs_more_specs_than_it_remembers(server, launch):
-    """Each with an environment of its own, each twice, the second time after it was forgotten."""
+    """Each spec has its own environment and runs twice, the second time after a spawner has forgotten it."""
     launch("--cores", "2")
     count = 300 * 2                                          # two spawners share them
     for start in (0, 10000):
@@ -80,7 +80,7 @@ def test_idle_runners_are_retired():
 
 
 class Source:
-    """A server of blobs whose content is their name."""
+    """A server of blobs; it notes which ones were fetched."""
 
     closing = staticmethod(lambda: False)
 

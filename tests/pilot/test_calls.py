@@ -144,7 +144,7 @@ def test_calls_and_commands_take_turns(server, launch):
 
 
 def submit_many(server, first, calls, **spec):
-    """Warm the runner first, so that it is known that calls are short."""
+    """Submit many calls, after one that shows the spawner that calls are short."""
     for i in range(first, first + 20):
         server.submit([i, call(abs, -i)], kind="call", **spec)
         server.result(i)
@@ -184,7 +184,7 @@ def test_time_limit_ends_only_the_call_that_runs(server, launch):
 
 
 def behind(gate, count):
-    """The first waits at the gate, the others behind it."""
+    """Return calls of which the first waits at the gate, and the others behind it."""
     return [call(exec, gate.python if i == 0 else "") for i in range(count)]
 
 
@@ -210,7 +210,7 @@ def test_recalled_queued_calls_are_returned(server, launch, gate):
 
 
 def test_next_call_stays_when_the_calls_behind_it_are_taken_back(server, launch):
-    """Though its runner has not begun it: on a busy machine that can be a while."""
+    """The next call stays even if its runner has not begun it, which can take a while on a busy machine."""
     launch("--cores", "1")
     [first] = submit_many(server, 1, [call(os.getpid)])
     runner = value(server.result(first))[1]

@@ -1,4 +1,4 @@
-"""Chains: one task at a time, in order, one slot; what is behind a failure goes back."""
+"""Chains: one task at a time, in order, in one slot; tasks behind a failed one are returned."""
 
 from hypothesis import given, settings, strategies as st
 
@@ -168,7 +168,7 @@ def test_task_behind_an_unknown_attempt_is_returned():
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_random_events_keep_the_rules_of_chains(data):
-    """Random grants, ends, cancellations: never two of a chain at once, never out of order, nothing forgotten."""
+    """Random grants, ends, cancellations: never two of a chain at once, never out of order, no task lost."""
     made = agenda(data.draw(st.integers(1, 3)))
     running, now, number, ended = {}, 0, 0, []
     place = {}

@@ -1,4 +1,4 @@
-"""The clock that goes on while the host sleeps."""
+"""The pilot's clock, which goes on while the host sleeps."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Modules and containers.  Shell scripts stand in for what hosts have: they write down how they were called."""
+"""Modules and containers.  Shell scripts replace the hosts' tools, and write down how they were called."""
 
 import json
 import os

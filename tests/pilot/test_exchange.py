@@ -110,7 +110,7 @@ def test_duplicate_grants_run_once(server, launch, tmp_path):
 
 
 def parked(server):
-    """The polls that wait for their answer."""
+    """Return the polls that wait for their answer."""
     return [r["seq"] for r in server.requests if r.get("wait") and ("out", r["seq"]) not in server.story]
 
 
@@ -224,7 +224,7 @@ def test_second_sigterm_ends_the_grace(server, launch, tmp_path):
 
 
 def test_tasks_killed_by_the_signal_to_the_job_are_returned(server, launch, tmp_path):
-    """As Slurm, LSF and Grid Engine do it: tasks die of it before we end them, and are returned all the same."""
+    """Slurm, LSF and Grid Engine signal all processes: tasks die before the pilot ends them, and are still returned."""
     pilot = launch("--cores", "2")
     trap = f"trap 'echo saving; sleep 1; echo saved; exit 0' TERM; touch {tmp_path}/two; while :; do sleep 0.1; done"
     server.submit([1, f"echo $$ >{tmp_path}/one; exec sleep 60"], [2, trap], grace=30000)
@@ -247,7 +247,7 @@ def test_tasks_killed_by_the_signal_to_the_job_are_returned(server, launch, tmp_
 
 
 def test_warning_signal_during_start_ends_the_pilot(server, launch):
-    """It must not live on, take tasks, and be killed in their midst."""
+    """A pilot that ignored the warning would take tasks and be killed while they run."""
     for pause in range(0, 240, 30):
         pilot = launch("--cores", "1", env={**os.environ, "WINDFALL_WARNING": "USR2"})
         time.sleep(pause / 1000)
@@ -256,7 +256,7 @@ def test_warning_signal_during_start_ends_the_pilot(server, launch):
 
 
 def test_warning_signal_is_ignored_by_tasks_and_spawners(server, launch, tmp_path):
-    """Grid Engine's goes to all processes of a job: tasks do not die of it."""
+    """Grid Engine sends its warning to all processes of a job; tasks must not die of it."""
     pilot = launch("--cores", "1", env={**os.environ, "WINDFALL_WARNING": "USR2"})
     trap = f"trap 'echo saving; exit 0' TERM; touch {tmp_path}/begun; while :; do sleep 0.1; done"
     server.submit([1, trap], grace=30000)
@@ -312,7 +312,7 @@ def test_pilot_cut_off_beyond_its_lease_starts_no_task(tmp_path, gate):
 
 
 def test_lost_answers_cost_no_task_and_run_none_twice(server, launch, tmp_path):
-    """Every third answer is lost after the server has taken the request in."""
+    """The network loses every third answer after the server has taken the request."""
     count = [0]
 
     def lossy(handler, method, path):
@@ -335,7 +335,7 @@ def test_lost_answers_cost_no_task_and_run_none_twice(server, launch, tmp_path):
 
 
 def test_pilot_waits_when_the_server_is_overloaded(server, launch):
-    """How long it waits, test_agenda says."""
+    """`test_agenda.py` tests how long the pilot waits."""
     told = []
 
     def busy(handler, method, path):
@@ -360,7 +360,7 @@ def test_pilot_comes_back_after_the_time_the_server_names(server, launch):
 
 
 def test_stale_connection_is_replaced_without_waiting(server, launch):
-    """The spread is an hour: whoever waits for a part of it hangs here."""
+    """The spread is an hour, so a pilot that waited for a part of it would exceed the test's time."""
     server.spread = 3600000
     dropped = []
 

@@ -1,4 +1,4 @@
-"""Inputs in, outputs home."""
+"""Inputs and outputs of tasks: downloads, uploads, resumption."""
 
 import hashlib
 import os
@@ -152,7 +152,7 @@ def test_returned_task_leaves_no_directory(server, launch, gate):
 
 @pytest.mark.slow
 def test_two_gigabytes_are_uploaded_in_bounded_memory(tmp_path):
-    """Bounded memory: the pilot's processes stay small while 2 GB go through."""
+    """The pilot's processes stay small while they upload 2 GB."""
     server = Server(tmp_path)
     server.intercept = _swallow
     pilot = Pilot(server, "--cores", "1")
@@ -179,7 +179,7 @@ def _swallow(handler, method, path):
 
 
 def test_upload_is_tried_again_while_the_server_learns_of_a_new_epoch(server, launch):
-    """For a moment the server does not know that the attempt is still ours."""
+    """For a moment the server does not know that the pilot still holds the attempt."""
     told = []
 
     def settling(handler, method, path):

@@ -1,4 +1,4 @@
-"""A disk that is full, for real: the pilot's directory is a small tmpfs."""
+"""Full disks: the pilot's directory is a small tmpfs."""
 
 import os
 import subprocess
@@ -49,7 +49,7 @@ def test_input_that_fills_the_disk_fails_its_task_alone(server, pilot):
 
 
 def test_inputs_that_fit_one_after_the_other_both_succeed(server, pilot):
-    """In the cache and in the task's directory, both at once, they would not."""
+    """Two inputs at once, each in the cache and in its task's directory, would not fit."""
     for attempt in (1, 2):
         data = os.urandom(1200000)
         server.submit([attempt, "wc -c < f"], inputs=[["f", server.blob(data), len(data), 0o644]])
@@ -83,7 +83,7 @@ def test_task_without_room_for_a_directory_fails(server, small, launch):
 
 
 def test_report_stays_in_memory_while_the_outbox_disk_is_full(server, small, launch, gate):
-    """It cannot be kept on disk: it is kept in memory, and comes when the server does."""
+    """The report cannot be written, so it stays in memory and is sent when the server is back."""
     server.lease = 500
     pilot = launch("--cores", "1")
     server.submit([1, gate.shell + "; echo late"])

@@ -1,4 +1,4 @@
-"""The small JSON schema checker, beside the `jsonschema` library, which knows all of it."""
+"""The pilot's JSON Schema validation, compared with the `jsonschema` library."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Leaving with results in hand, and what the next pilot does with them."""
+"""The outbox: results of a pilot that leaves or dies, and their delivery by the next one or by salvage."""
 
 import errno
 import json
@@ -28,7 +28,7 @@ def entries(pilot):
 
 
 def test_uploads_under_way_reach_the_server_by_the_outbox(server, launch):
-    """Uploads that hang, uploads that wait for a porter, and results without files: all of them reach the server."""
+    """Hanging uploads, uploads that wait for a thread, and results without files all reach the server."""
     hanging, go = threading.Semaphore(0), threading.Event()
 
     def stuck(handler, method, path):
@@ -91,7 +91,7 @@ def test_directory_is_removed_once_its_result_is_confirmed(server, launch):
 
 
 class Blobs:
-    """A server that has nothing, and takes what `refuse` does not."""
+    """A server without blobs that accepts the reports that `refuse` does not."""
 
     def __init__(self, refuse):
         self.refuse = refuse
@@ -189,7 +189,7 @@ def salvage(server, box, *nonces):
 
 def test_salvage_delivers_the_results_of_a_pilot_by_its_nonce(
         server, launch, gate, tmp_path, monkeypatch):
-    """With its files, though they lay on another file system than the scratch; a pilot that lives keeps its own."""
+    """The outbox is on another file system than the scratch, and a living pilot keeps its own results."""
     box = str(tmp_path / "shared" / "outbox")
     os.makedirs(os.path.dirname(box))
     pilot = launch("--cores", "1", "--outbox", box)
@@ -256,7 +256,7 @@ def hangs(fd, how):
 
 @pytest.mark.parametrize("flock", [no_locks, hangs])
 def test_outbox_works_on_a_file_system_without_locks(server, tmp_path, monkeypatch, flock):
-    """Results are kept and delivered there, too, by one at a time; a claim that was left behind is nobody's."""
+    """One process at a time keeps or delivers results, and can take over an abandoned claim."""
     monkeypatch.setattr("fcntl.flock", flock)
     monkeypatch.setattr(folder_locks, "SECONDS", 0.2)
     monkeypatch.setattr(folder_locks, "RENEWED", 0.0)

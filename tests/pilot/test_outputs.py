@@ -1,4 +1,4 @@
-"""What comes home of a task that did not succeed: checkpoints, kept scratch; and files placed on the host."""
+"""Files of tasks that did not succeed: checkpoints and kept scratch; and files in place on the host."""
 
 import io
 import os
@@ -108,7 +108,7 @@ def test_scratch_directory_of_a_failure_is_uploaded(server, launch):
 
 
 def test_links_that_lead_out_are_not_followed(server, launch, tmp_path):
-    """A task in a container would get what only the pilot can read."""
+    """Through such a link a task in a container could read files that only the pilot may read."""
     secret = tmp_path / "secret"
     secret.write_text("secret")
     (tmp_path / "folder").mkdir()
@@ -205,7 +205,7 @@ class LinkStub:
 
 
 def test_live_output_is_sent_in_order(tmp_path):
-    """Three threads carry; of two pieces the second does not come first, however long the first one takes."""
+    """Three threads send pieces, and the second piece never overtakes a slow first one."""
     folders = SimpleNamespace(tasks=str(tmp_path), cache=str(tmp_path / "c"), environments=str(tmp_path / "e"))
     made, seen = transfers.Transfers(folders, LinkStub, lambda: "", lambda: None), []
 

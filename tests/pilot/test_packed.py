@@ -1,4 +1,4 @@
-"""Packed Python environments: unpacked once, seen by commands and calls, and refused where they do not belong."""
+"""Packed Python environments: unpacked once, used by commands and calls, refused for another Python."""
 
 import io
 import os
@@ -111,7 +111,7 @@ def test_links_inside_the_archive_are_made(tmp_path):
     assert (tmp_path / "in" / "lib" / "link").read_text() == "text"
 
 def test_hard_links_are_made_wherever_they_lead(tmp_path):
-    """Also of symbolic links, and into directories that no entry has made."""
+    """Hard links may name symbolic links, and lie in directories that no entry has made."""
     unpacked = tmp_path / "in"
     unpacked.mkdir()
     (tmp_path / "a.tar.gz").write_bytes(bundle(
@@ -148,7 +148,7 @@ def test_python_that_does_not_answer_is_ended(tmp_path, monkeypatch):
 
 
 class ComponentLibrary:
-    """A cache whose blobs are archives that are there already."""
+    """A cache that has all its blobs, which are archives."""
 
     def __init__(self, folder):
         self.folder = folder

@@ -1,4 +1,4 @@
-"""The small parts: capture, slot, link, ticket, host, spawn without posix_spawn."""
+"""Small parts of the pilot: capture, slot, link, ticket, host, spawn without posix_spawn."""
 
 import os
 import socket

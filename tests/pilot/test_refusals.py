@@ -1,4 +1,4 @@
-"""Reports the server will never take: they block nothing, and nothing is silently lost."""
+"""Reports that the server will never take: they block no others, and the pilot says when it drops one."""
 
 import json
 import os
@@ -24,7 +24,7 @@ def agenda():
 
 
 def talk(made, refuse, steps=500):
-    """A server that takes what `refuse` does not; returns what it took and what the agenda complained of."""
+    """Let the agenda talk to a server that accepts what `refuse` does not; return the requests taken and complaints."""
     took, said = [], []
     for _ in range(steps):
         made.idle_since = 0
@@ -126,7 +126,7 @@ def real(tmp_path):
 
 
 class Exchanger:
-    """The agenda and a link, without anything that runs: what the agent does, step by step."""
+    """An agenda and a link without tasks: what the agent does, step by step."""
 
     def __init__(self, profile, token):
         class ticket:
@@ -188,7 +188,7 @@ def _enrol_token(profile):
 
 
 def test_missing_command_on_a_very_long_path_is_reported(real, monkeypatch):
-    """What blocked a pilot for ever: the note named the whole PATH."""
+    """A note with the whole PATH was once so long that its report blocked the pilot for ever."""
     path = ":".join(f"/opt/modules/{i:04d}/some/software/package/bin" for i in range(400))
     monkeypatch.setenv("PATH", os.environ["PATH"] + ":" + path + ":/odd\udcff")
     real.ensure_pilot(1)

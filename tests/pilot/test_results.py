@@ -1,4 +1,4 @@
-"""What is looked for in results: schemas, check commands, captured values.  Real processes, a scripted server."""
+"""Checks of results: schemas, check commands, captured values.  Real processes, a scripted server."""
 
 import json
 import os
@@ -68,7 +68,7 @@ def test_deeply_nested_result_fails_its_task_alone(server, launch):
 
 
 def test_slow_inspection_does_not_delay_other_tasks(server, launch):
-    """A schema that takes for ever is looked at while another task of the same spawner runs out of its time."""
+    """Another task of the spawner hits its time limit while an inspection with a costly schema runs."""
     launch("--cores", "2", "--idle", "30")
     slow = json.dumps({"type": "string", "pattern": "(a+)+$"})
     word = '"' + 47 * "a" + 'b"'
@@ -83,7 +83,7 @@ def test_slow_inspection_does_not_delay_other_tasks(server, launch):
 
 
 def test_killed_inspection_ends_its_attempt_alone(server, launch):
-    """Whatever ends the process that looks, the task is judged, and the slot is free again."""
+    """The task gets a verdict, and its slot is free again, whatever ends the inspecting process."""
     pilot = launch("--cores", "1", "--idle", "30")
     slow = json.dumps({"type": "string", "pattern": "(a+)+$"})
     server.submit([1, "echo '\"" + 47 * "a" + "b\"'"], check={"schema": slow})
@@ -99,7 +99,7 @@ def test_killed_inspection_ends_its_attempt_alone(server, launch):
 
 
 def _forked(pid):
-    """Is this process one that has not executed another program: the looking one?"""
+    """Is this process a fork that has executed no other program, as the inspecting one?"""
     try:
         with open(f"/proc/{pid}/cmdline") as file:
             return "--ticket" in file.read()
@@ -130,7 +130,7 @@ spawner.flush()
 
 
 def test_inspection_that_misses_its_alarm_is_killed(tmp_path):
-    """One that does not hear its own alarm is killed from outside, and the next task has its place."""
+    """The spawner kills an inspection whose own alarm fails, and starts the next task in its slot."""
     said = subprocess.run([sys.executable, "-c", DEAF, str(tmp_path)], stdout=subprocess.PIPE, timeout=30, check=True)
     assert said.stdout.decode() == ("failed output the result could not be checked: it took longer than 0.3 s "
                                     "| on\n []\n")

@@ -1,4 +1,4 @@
-"""How tasks run: outcomes, output, limits, leftovers.  Real processes, a scripted server."""
+"""Running tasks: outcomes, output, limits, left processes.  Real processes, a scripted server."""
 
 import base64
 import os
@@ -332,7 +332,7 @@ def test_check_of_a_file_outside_the_directory_fails(one):
 
 
 def test_idle_pilot_uses_no_processor_time(server, launch):
-    """Looks at limits end with the task they are for."""
+    """Checks of a task's limits end with the task."""
     pilot = launch("--cores", "1")
     server.submit([1, "sleep 1.5"], memory=100000000, time=60000, disk=100000000)
     server.result(1)

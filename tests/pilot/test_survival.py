@@ -1,4 +1,4 @@
-"""Whatever process is killed, nothing is left running and nothing is guessed."""
+"""Killed and stopped processes: no process is left running, and no outcome is guessed."""
 
 import os
 import signal
@@ -92,7 +92,7 @@ def test_spawner_stopped_by_its_task_is_continued(server, launch):
 
 
 def test_many_left_processes_are_found_in_one_snapshot(monkeypatch):
-    """However many strays there are, the table of processes is read once."""
+    """The table of processes is read once, however many processes were left."""
     looks, killed = [], []
     table = {pid: (1 if pid < 900 else pid - 500, pid, pid, 0) for pid in range(100, 1300)}
     monkeypatch.setattr(proctree, "snapshot", lambda: looks.append(1) or table)

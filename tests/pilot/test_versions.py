@@ -1,4 +1,4 @@
-"""One file, every Python from 3.6: built the same each time, checked statically, run on every interpreter found."""
+"""The zipapp: built the same each time, checked statically, and run on every Python from 3.6 that is installed."""
 
 import ast
 import glob
@@ -70,7 +70,7 @@ def test_pilot_imports_only_wire_and_errors():
 
 
 def test_interpreters_to_test_with_are_found():
-    """Not a failure elsewhere: there the others are left out."""
+    """Fail if this machine has no interpreter to test with; missing versions alone are left out."""
     assert FOUND
 
 
@@ -100,7 +100,7 @@ def test_pilot_works_on_every_interpreter(python, tmp_path):
 
 
 def test_start_imports_no_slow_module(tmp_path):
-    """Imports before the first request: no argparse, asyncio, logging, subprocess, http, typing."""
+    """The pilot imports no argparse, asyncio, logging, subprocess, http or typing before its first request."""
     code = ("import sys; sys.path.insert(0, {!r})\n"
             "from windfall.pilot import agent, guardian, main\n"
             "from windfall.pilot.agenda import agenda\n"
