@@ -1,1 +1,1 @@
-"""Nouns: frozen, validated, owned by nobody.  Imports nothing of ours but errors."""
+"""The model: frozen, validated records, which every package may use.  The model imports only `errors` of Windfall."""

@@ -32,7 +32,7 @@ def address(server):
 
 
 def tls_context(certificate):
-    import ssl  # late: a Unix socket does not need it, and no import takes longer
+    import ssl  # late: a Unix socket does not need it, and its import takes longest
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_REQUIRED
