@@ -256,8 +256,8 @@ def expired_lease_gives_no_attempt_back(patch: Patch) -> None:
 
 @mutant("P4")
 def waiting_pilots_are_never_woken(patch: Patch) -> None:
-    patch.setattr(engine, "feed_parked", lambda _: None)
-    patch.setattr(wake, "feed_parked", lambda _: None)
+    patch.setattr(engine, "grant_to_waiting", lambda _: None)
+    patch.setattr(wake, "grant_to_waiting", lambda _: None)
 
 
 @mutant("P4", hole_plan)

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from windfall.core.config import Config
-from windfall.core.decide.replicas import candidates
 from windfall.errors import BadInput
 from windfall.sim import pages, scenario, scenario_words as words
 from windfall.sim.models.hosts import Machines
@@ -318,7 +317,7 @@ def test_run_ends_with_reason_when_policy_matches_no_host() -> None:
 def test_scenario_bag_has_default_replication_and_takes_caps() -> None:
     run, _ = played(STUCK.format('replicas-share = "5%"'))
     bag = next(iter(run.world.server.core.state.bags.values()))
-    assert candidates.setting(bag) == "tail-safe" and bag.policy == {"replicas-share": "5%"}
+    assert bag.replicate_setting == "tail-safe" and bag.policy == {"replicas-share": "5%"}
 
 
 def test_run_waits_for_hosts_through_long_outage() -> None:

@@ -15,12 +15,12 @@ from windfall.core.apply.table import HANDLERS as FOLDED, apply
 from windfall.core.config import Config
 from windfall.core.decide.data import lost_copies
 from windfall.core.decide.exchange import enrol, exchange, leases, pilot_end, reply
-from windfall.core.decide.grant import batches, fail_over as failover, fair_share, nearest_data
+from windfall.core.decide.grant import batches, fail_over, fair_share, nearest_data
 from windfall.core.decide.grant.steal import recall_from_host, steal_for
-from windfall.core.decide.grant.wake import feed_hosts, feed_late, feed_parked
+from windfall.core.decide.grant.wake import grant_on_hosts, grant_to_waiting, offer_replicas
 from windfall.core.decide.hosts import quarantine as hosts
 from windfall.core.decide.provision import reconcile, salvage, site_orders, site_session, site_watch
-from windfall.core.decide.replicas import by_deadline, candidates
+from windfall.core.decide.replicas import by_deadline, scan
 from windfall.core.decide.requests import append, bags, owners, sites, submit, tokens
 from windfall.core.messages import effects as x, events as e, facts as f
 from windfall.core.persist.snapshot import dump_state, load_state, mark_saved, rebuild
@@ -80,14 +80,14 @@ class Core:
         turn.now = state.now = turn.resumed = max(now, state.now)
         rebuild(state)
         for bag in state.bags.values():
-            batches.arm(turn, bag)
-            failover.resume(turn, bag)
+            batches.set_batch_timer(turn, bag)
+            fail_over.resume(turn, bag)
         enrol.resume(turn)
         hosts.resume(turn)
         site_session.resume(turn)
         owners.watch_month(turn)
         by_deadline.resume(turn)
-        fair_share.arm(turn)
+        fair_share.set_ageing_timer(turn)
         turn.provision.changed = True
 
     def snapshot(self) -> tuple[bytes, dict[str, bytes], list[str]]:
@@ -108,7 +108,7 @@ def _finish(turn: Turn) -> None:
     if grants.recheck_waiting or grants.version_offered != state.version:
         _feed(turn)
     if state.hosts_below_per_host:
-        feed_hosts(turn)
+        grant_on_hosts(turn)
     if grants.starved_pilots:
         for number, wanted in grants.starved_pilots.items():
             steal_for(turn, state.pilots[number], wanted)
@@ -125,7 +125,7 @@ def _finish(turn: Turn) -> None:
         state.pilots_with_news.clear()
         _provision(turn)
     if state.unended and not grants.ageing_timer:
-        fair_share.arm(turn)
+        fair_share.set_ageing_timer(turn)
     if grants.grants_this_step:
         grants.grants_this_step.clear()
     if turn.replicas.scans:
@@ -140,9 +140,9 @@ def _feed(turn: Turn) -> None:
         grants.recheck_waiting = grants.some_waiting_unasked = False
         grants.version_offered, grants.listing_offered = state.version, state.ready_version
         if ready:
-            feed_parked(turn)
+            grant_to_waiting(turn)
         else:
-            feed_late(turn)
+            offer_replicas(turn)
 
 
 def _provision(turn: Turn) -> None:
@@ -158,9 +158,9 @@ _TIMERS: dict[str, Callable[[Turn, Any], None]] = {
     "lease": leases.lease_due, "park": reply.request_due, "forget": pilot_end.forget_due,
     "tend": site_orders.orders_due, "wall": site_session.wall_due, "provision": reconcile.provision_due,
     "batch": batches.patience_over,
-    "look": nearest_data.look_due, "watch": site_watch.watch_due,
+    "withheld": nearest_data.withheld_due, "watch": site_watch.watch_due,
     "host": hosts.host_due, "salvage": salvage.salvage_due,
-    "month": owners.month_begins, "late": candidates.late_due, "over": failover.look_due, "moved": failover.moved_due,
+    "month": owners.month_begins, "late": scan.late_due, "over": fail_over.check_due, "moved": fail_over.moved_due,
     "expiry": by_deadline.expiry_due, "age": fair_share.age_due,
 }
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.core.conftest import Bench, WatchedTurn, shape
-from windfall.core.decide.replicas import candidates
+from windfall.core.decide.replicas import caps
 from windfall.core.messages import events as e, facts as f
 from windfall.core.messages.lifecycle import ACTIVE, DROPPED, GRANTED, LIVE, READY, STARTED
 from windfall.core.state.world import BagState, PilotState
@@ -93,21 +93,21 @@ class Judge:
                 self.say("rank", pilot.number, low.number, "before", high.number, dict(fresh))
 
     def replica(self, bag: BagState, task: int, pilot: PilotState) -> None:
-        a, mode = self.b.core.state.attempts, candidates.setting(bag)
+        a, mode = self.b.core.state.attempts, bag.replicate_setting
         mine = [(row, on) for row, ref, on in self.attempts(GRANTED, STARTED) if ref == bag.number << 32 | task]
         if pilot.row in [self.b.core.state.pilots[on].row for _, on in mine]:
             self.say("its host runs it", bag.number, task)
         span = 1_000 * int(bag.policy.get("attempt-deadline") or (60 if mode == "deadline" else 10**6))
         overdue = all(a.granted[row] + span <= self.b.now for row, _ in mine)
         self.seen["overdue" if overdue else "replicas"] += 1
-        if len(mine) >= int(bag.policy.get("replicas-per-task") or (4 if overdue else candidates.preset(bag).per_task)):
+        if len(mine) >= int(bag.policy.get("replicas-per-task") or (4 if overdue else caps.preset_of(bag).per_task)):
             self.say("cap of a task", bag.number, task, len(mine))
         if not overdue:
             self.speculative(bag, mode)
 
     def speculative(self, bag: BagState, mode: str) -> None:
-        if mode in ("none", "deadline") or candidates.replicas_left(bag) <= 0 or bag.has_backlog():
-            self.say("no replica now", bag.number, mode, candidates.replicas_left(bag), bag.has_backlog())
+        if mode in ("none", "deadline") or caps.replicas_left(bag) <= 0 or bag.has_backlog():
+            self.say("no replica now", bag.number, mode, caps.replicas_left(bag), bag.has_backlog())
         started = {ref & 0xFFFFFFFF for _, ref, _ in self.attempts(STARTED) if ref >> 32 == bag.number}
         waits = [task for task in range(bag.size) if bag.tasks.state[task] <= ACTIVE and task not in started]
         if mode == "tail-safe" and waits:

@@ -10,6 +10,7 @@ import pytest
 from tests.core.conftest import GONE_SILENT, answers, granted, shape
 from tests.core.data_bench import DataBench, column, data
 from windfall.core.decide.grant import nearest_data
+from windfall.core.decide.grant.draft import recipient_of
 from windfall.core.messages import events as e, facts as f
 from windfall.core.messages.facts import DataSelection
 from windfall.core.messages.lifecycle import SUCCEEDED
@@ -299,7 +300,8 @@ def test_outlook_leaves_out_the_host_that_asks() -> None:
     """Otherwise data on the host's own disk would seem to cost little later, and older tasks would go first."""
     bench, bag, a, _ = prepared()
     state = bench.core.state
-    assert list(nearest_data.outlook(state, bench.now, state.bags[bag], state.pilots[a]).places) == ["host here b"]
+    to = recipient_of(bench.core.turn, state.pilots[a], None)
+    assert list(nearest_data.outlook(to, state.bags[bag]).places) == ["host here b"]
 
 
 def test_arrivals_of_a_host_are_forgotten_with_its_pilot(bench: DataBench) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tests.core.conftest import HOUR, Bench, granted, shape
-from windfall.core.decide.hosts import quarantine
 from windfall.core.messages import events as e
 from windfall.core.messages.lifecycle import FINE, HELD_BACK, PROBATION
 from windfall.core.read.explain import explain
+from windfall.core.state import host_table
 
 QUARANTINE = 600_000
 
@@ -152,7 +152,7 @@ def test_sole_host_is_never_quarantined(bench: Bench) -> None:
 
 
 def test_hosts_seen_last_are_remembered_up_to_a_bound(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quarantine, "MOST_HOSTS", 32)
+    monkeypatch.setattr(host_table, "MOST_HOSTS", 32)
     bench.submit(shape(1_000, expect=60_000))
     for number in range(100):
         pilot = pilot_on(bench, f"h{number}")
@@ -230,7 +230,7 @@ def test_pilots_are_indexed_by_host(bench: Bench) -> None:
 
 
 def test_same_hosts_are_forgotten_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quarantine, "MOST_HOSTS", 16)
+    monkeypatch.setattr(host_table, "MOST_HOSTS", 16)
     b = Bench(lease=HOUR, silence=10 * HOUR, forget=1_000)
     b.submit(shape(400, retries=0))
     others = b.pilot(host="others")
@@ -251,7 +251,7 @@ def test_same_hosts_are_forgotten_after_a_restart(monkeypatch: pytest.MonkeyPatc
 
 
 def test_forgotten_host_leaves_no_strikes_to_the_next_of_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quarantine, "MOST_HOSTS", 16)
+    monkeypatch.setattr(host_table, "MOST_HOSTS", 16)
     b = Bench(lease=HOUR, silence=10 * HOUR, forget=1_000)
     b.submit(shape(400, retries=0))
     others, bad = b.pilot(host="others"), b.pilot(host="bad")
@@ -274,7 +274,7 @@ def test_forgotten_host_leaves_no_strikes_to_the_next_of_its_row(monkeypatch: py
 
 
 def test_strikes_are_forgotten_with_their_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quarantine, "MOST_HOSTS", 16)
+    monkeypatch.setattr(host_table, "MOST_HOSTS", 16)
     b = Bench(lease=HOUR, silence=10 * HOUR, forget=1_000)
     b.submit(shape(400, retries=0))
     for n in range(100):

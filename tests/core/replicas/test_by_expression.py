@@ -7,8 +7,8 @@ import pytest
 from tests.core.conftest import HOUR, PATIENT, Bench, answers, granted, shape
 from windfall.core.decide.replicas import by_expression
 from windfall.core.decide.replicas.by_expression import CYCLE, MOST_EVALUATED
-from windfall.core.decide.replicas.candidates import BY_EXPRESSION
 from windfall.core.messages import events as e
+from windfall.model.policies.presets import BY_EXPRESSION
 
 MINUTE = 60_000
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.core.conftest import HOUR, PATIENT, Bench, answers, granted, shape
-from windfall.core.decide.replicas import candidates
+from windfall.core.decide.replicas import scan
 from windfall.core.decide.requests.intake import submission
 from windfall.core.messages import events as e, facts as f
 from windfall.core.messages.lifecycle import STARTED
@@ -83,7 +83,7 @@ def test_task_of_an_unreliable_host_is_late_sooner(bench: Bench) -> None:
     bench.wait(3 * MEAN)
     attempts = bench.core.state.attempts
     (when,) = [attempts.granted[row] - began for row in attempts.of_bag(bag).tolist() if attempts.pilot[row] == idle]
-    assert when == 1.5 * MEAN / candidates.DOUBT_PART
+    assert when == 1.5 * MEAN / scan.DOUBT_PART
 
 
 def test_replica_never_goes_to_the_host_of_the_original(bench: Bench) -> None:
@@ -281,8 +281,8 @@ def test_attempts_are_not_scanned_while_no_duration_is_known(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked = []
-    plain = candidates._late_at
-    monkeypatch.setattr(candidates, "_late_at", lambda *args: looked.append(1) or plain(*args))
+    plain = scan.late_times
+    monkeypatch.setattr(scan, "late_times", lambda *args: looked.append(1) or plain(*args))
     for _ in range(3):
         bench.submit(shape(1), replicate="tail-safe")
         pilot = bench.pilot()

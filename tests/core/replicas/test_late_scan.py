@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.core.conftest import HOUR, PATIENT, Bench, answers, granted, shape
-from windfall.core.decide.replicas import candidates
+from windfall.core.decide.replicas import scan
 from windfall.core.messages import events as e
 from windfall.core.messages.lifecycle import READY
 
@@ -52,7 +52,7 @@ def replica(b: Bench, host: str, task: int) -> tuple[int, int]:
 
 def test_late_task_gets_no_third_attempt_while_another_has_one(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks with the fewest attempts go first, also those that were too many for the list."""
-    monkeypatch.setattr(candidates, "MOST_PER_CLASS", 4)
+    monkeypatch.setattr(scan, "MOST_PER_CLASS", 4)
     tail(b, [0] * 6)
     b.wait(LATE)
     assert [asks(b, f"idle{n}") for n in range(6)] == [[0], [1], [2], [3], [4], [5]]
@@ -147,7 +147,7 @@ def test_waiting_pilot_is_woken_when_the_replica_is_late_too(b: Bench) -> None:
 
 def test_tasks_of_doubted_hosts_do_not_hide_late_ones(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks of unreliable hosts stand in the list of late tasks, and must not make it look complete."""
-    monkeypatch.setattr(candidates, "MOST_PER_CLASS", 2)
+    monkeypatch.setattr(scan, "MOST_PER_CLASS", 2)
     slow = tail(b, [0, 0, 0, 0, 40_000, 40_000], policy={"replicas-per-task": "2"})
     h = b.core.state.hosts
     for pilot, _ in slow[4:]:
@@ -243,7 +243,7 @@ def test_attempt_that_comes_back_beside_its_late_replica_hides_no_late_task() ->
 
 def test_late_task_that_fits_no_pilot_hides_no_other(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """More tasks are late than the scan lists, and no waiting pilot can take one of those listed."""
-    monkeypatch.setattr(candidates, "MOST_PER_CLASS", 4)
+    monkeypatch.setattr(scan, "MOST_PER_CLASS", 4)
     b.submit(shape(1, name="big", cores=4, expect=MEAN, retries=9), shape(TASKS, expect=MEAN, retries=9),
              replicate="tail-safe", policy={"replicas-share": "100%"})
     pilots = [b.pilot(cores=4, host="wide"), *[b.pilot(host=f"slow{n}") for n in range(8)]]
@@ -397,15 +397,15 @@ def test_scan_serves_many_requests(bench: Bench) -> None:
 def test_scan_foresees_the_tasks_that_become_late_next(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each task has its replica when it becomes late, without another scan; a task that has ended meanwhile has
     none."""
-    monkeypatch.setattr(candidates, "MOST_LATE", most)
+    monkeypatch.setattr(scan, "MOST_LATE", most)
     bench = Bench(lease=3_600_000, silence=36_000_000)
-    looks, real = [], candidates._scan_attempts
+    looks, real = [], scan.scan_attempts
     began = one_after_the_other(bench, 100, 8)
     ran = {pilot for pilot, _ in began.values()}
     bench.wait(min(began) + 3 * MEAN // 2 - bench.now - 10)
     for n in range(8):
         assert bench.exchange(bench.pilot(host=f"idle{n}"), want=1, wait=20_000) is None
-    monkeypatch.setattr(candidates, "_scan_attempts", lambda *each: looks.append(1) or real(*each))
+    monkeypatch.setattr(scan, "scan_attempts", lambda *each: looks.append(1) or real(*each))
     ended = [*began][5]
     bench.report(*began.pop(ended), wall=MEAN)
     bench.wait(900)
@@ -443,7 +443,7 @@ def test_changed_policy_holds_from_the_next_request(bench: Bench) -> None:
 
 
 def test_late_tasks_that_do_not_fit_a_pilot_hide_no_others(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(candidates, "MOST_PER_CLASS", 2)
+    monkeypatch.setattr(scan, "MOST_PER_CLASS", 2)
     bench.submit(shape(4, expect=MEAN, gpus=1), shape(TASKS, expect=MEAN), replicate="tail-safe")
     for n in range(4):
         pilot = bench.pilot(host=f"gpu{n}", gpus=1)

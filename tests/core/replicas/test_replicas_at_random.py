@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from tests.core.conftest import Bench, WatchedTurn, shape
-from windfall.core.decide.replicas import candidates
+from windfall.core.decide.replicas import caps, scan
 from windfall.core.decide.replicas.caps import usual_time
 from windfall.core.messages import events as e, facts as f
 from windfall.core.messages.lifecycle import ACTIVE, GRANTED, STARTED
-from windfall.core.state.estimates import bad_hosts
+from windfall.core.state.host_table import bad_hosts
 from windfall.core.state.world import BagState
 
 MEAN, HOUR = 64_000, 3_600_000
@@ -45,8 +45,8 @@ class Judge:
         ran = max(self.core.now - a.started[row] for row in rows if a.state[row] == STARTED)
         said = {
             "on a host that runs it": host in hosts,
-            "more of a task than may be": len(rows) >= candidates.preset(bag).per_task,
-            "more of a bag than may be": candidates.replicas_left(bag) <= 0,
+            "more of a task than may be": len(rows) >= caps.preset_of(bag).per_task,
+            "more of a bag than may be": caps.replicas_left(bag) <= 0,
             "while others are ready": bag.has_backlog(),
             "early": ran < enough and not bad_hosts(state.hosts, np.array(hosts)).any(),
         }
@@ -56,9 +56,9 @@ class Judge:
         """Check that no pilot waits for long beside a late task that it could have."""
         state = self.core.state
         for bag in [state.bags[number] for number in state.replicating]:
-            if not bag.counts[ACTIVE] or bag.has_backlog() or candidates.replicas_left(bag) <= 0:
+            if not bag.counts[ACTIVE] or bag.has_backlog() or caps.replicas_left(bag) <= 0:
                 continue
-            late = candidates._scan_attempts(self.core.turn, bag, candidates.preset(bag)).late
+            late = scan.scan_attempts(self.core.turn, bag, caps.preset_of(bag)).late
             waiting = [state.pilots[number] for pc in state.pilot_classes.values() for number in pc.waiting]
             for pilot in waiting:
                 for each in late:

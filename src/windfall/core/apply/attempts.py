@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from windfall.core.decide.hosts import quarantine
-from windfall.core.decide.replicas.caps import note_waste
+from windfall.core.apply import hosts
 from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import (
     ACTIVE,
@@ -34,8 +33,8 @@ from windfall.core.state.classes import (
     target_done,
 )
 from windfall.core.state.columns import CHUNK_BITS, FEW, ROW_MASK, TASK_BITS, Attempts, Tasks, ref_of
-from windfall.core.state.estimates import is_bad
 from windfall.core.state.graph import Graph
+from windfall.core.state.host_table import is_bad
 from windfall.core.state.load import (
     OUTSTANDING,
     add_load,
@@ -297,7 +296,7 @@ def finished(state: State, fact: f.Finished) -> None:
     update_line(state, pilot)
     samples: list[float] = [sum(fact.walls) / n] if n > AVERAGED else [*fact.walls]
     _note_times(state, bag, cls, samples, n)
-    quarantine.learn_successes(state, bag, pilot.row, n, samples, fact.at, cls.mean)
+    hosts.learn_successes(state, bag, pilot.row, n, samples, fact.at, cls.mean)
     if bag.checkpoints:
         for task in fact.tasks:
             bag.drop_checkpoint(task)
@@ -391,11 +390,11 @@ def _note_host(state: State, bag: BagState, fact: f.Ended, end: f.End) -> None:
     row = state.pilots[fact.pilot].row
     bad = is_bad(state.hosts, row)
     if end.outcome == O_SUCCEEDED:
-        quarantine.learn_successes(state, bag, row, 1, [end.wall], fact.at)
+        hosts.learn_successes(state, bag, row, 1, [end.wall], fact.at)
     elif end.outcome == O_FAILED and end.why not in NO_HOST_FAULT:
-        quarantine.learn_failure(state, bag, row, fact.at)
+        hosts.learn_failure(state, bag, row, fact.at)
     elif end.outcome == O_LOST:
-        quarantine.learn_loss(state, row, fact.at)
+        hosts.learn_loss(state, row, fact.at)
     if state.replicating and not bad and is_bad(state.hosts, row):
         _note_bad(state, row)
 
@@ -441,6 +440,14 @@ def _keep_checkpoint(bag: BagState, end: f.End) -> None:
         bag.keep_checkpoint(end.task, end.detail.saved)
 
 
+def _note_replica_waste(state: State, bag: BagState, row: int, at: int) -> None:
+    """Count what an attempt used in vain, since another one has just ended its task."""
+    attempts = state.attempts
+    generation = bag.tasks.generation[attempts.task_of(row)]
+    if attempts.state[row] == STARTED and attempts.generation[row] == generation:
+        bag.replica_waste += accounts.charge(state, row, max(at - attempts.started[row], 0))
+
+
 def _drop_others(state: State, bag: BagState, end: f.End, at: int) -> None:
     t = bag.tasks
     attempts, ref = state.attempts, ref_of(end.bag, end.task)
@@ -448,7 +455,7 @@ def _drop_others(state: State, bag: BagState, end: f.End, at: int) -> None:
         # Mostly it was tried again after a loss: nothing that runs need be looked for.
         for row in attempts.of_task(ref) if t.live[end.task] else sorted(attempts.lost.get(ref, ())):
             if attempts.number[row] != end.attempt:
-                note_waste(state, bag, row, at)
+                _note_replica_waste(state, bag, row, at)
                 drop_row(state, row)
         t.live[end.task] = 0
         t.flags[end.task] &= ~OUTSTANDING & 0xFF

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from windfall.core.decide.replicas.by_deadline import note_replication
 from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import CANCELLED, FIRST_FINAL, LOST, READY, WAITING
 from windfall.core.state import accounts
@@ -54,7 +53,7 @@ def bag_submitted(state: State, fact: f.BagSubmitted) -> None:
     state.count_owned(fact.owner, count)
     if bag.provision in TASK_PILOT_POLICIES:
         state.bags_with_task_pilots[bag.number] = None
-    note_replication(state, bag)
+    state.note_replication(bag)
     if fact.key:
         state.keys[submission_key(fact.owner, fact.key)] = (fact.bag, 0, count, digest(fact.spec))
     add_targets(state, bag, fact.targets)
@@ -142,7 +141,7 @@ def _take_in(
     bag.appended += sources
     bag.changed = fact.at
     resume_bag(state, bag, fact.at)
-    note_replication(state, bag)
+    state.note_replication(bag)
     first = fact.first
     for (target, count), source in zip(pieces, sources, strict=True):
         _add_run(bag, target, first, count, fact.at)
@@ -270,7 +269,7 @@ def tasks_retried(state: State, fact: f.TasksRetried) -> None:
     drop_attempts(state, fact.bag, fact.runs)  # lost ones of the generation before
     bag.changed = fact.at
     resume_bag(state, bag, fact.at)
-    note_replication(state, bag)
+    state.note_replication(bag)
     recount(bag)
     relist_all(state, bag)
 
@@ -318,7 +317,7 @@ def policy_set(state: State, fact: f.PolicySet) -> None:
         state.ready_with_expressions += (bag.has_expressions - cls.has_expressions) * cls.on_ready_list
         cls.has_expressions = bag.has_expressions
         cls.has_per_host = "per-host" in bag.policy and not cls.in_chain
-    note_replication(state, bag)
+    state.note_replication(bag)
     bag.note_tail()
     bag.replica_version += 1
     state.version += 1

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from windfall.core.apply import intents as i
-from windfall.core.decide.hosts import quarantine
 from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import DRAINING, DROPPED, GONE, LOST, SUPERSEDED
 from windfall.core.state import accounts
+from windfall.core.state.host_table import register_pilot, unregister_pilot
 from windfall.core.state.load import add_row_load, free_row
 from windfall.core.state.moves import PILOTS
 from windfall.core.state.world import PilotClass, PilotState, SiteState, State, TokenState
@@ -71,7 +71,7 @@ def pilot_enrolled(state: State, fact: f.PilotEnrolled) -> None:
         nodes=fact.nodes, whole=fact.whole,
     )
     join_class(state, pilot)
-    quarantine.register_pilot(state, pilot)
+    register_pilot(state, pilot)
     state.nonces[fact.site, fact.nonce] = fact.pilot
     i.take_pilot(state, fact.pilot)
     state.next_pilot = max(state.next_pilot, fact.pilot + 1)
@@ -141,7 +141,7 @@ def pilot_ended(state: State, fact: f.PilotEnded) -> None:
 def pilots_forgotten(state: State, fact: f.PilotsForgotten) -> None:
     for number in fact.pilots:
         pilot = state.pilots.pop(number)
-        quarantine.unregister_pilot(state, pilot)
+        unregister_pilot(state, pilot)
         _leave_class(state, pilot)
         state.tokens.pop(pilot.token, None)
         state.token_ids.pop(f"pilot-{number}", None)

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from windfall.core.apply import attempts, bags, intents, pilots
-from windfall.core.decide.hosts import quarantine
-from windfall.core.decide.provision import site_watch
+from windfall.core.apply import attempts, bags, hosts, intents, pilots, sites
 from windfall.core.messages import facts as f
 from windfall.core.state.world import State
 
@@ -55,9 +53,9 @@ HANDLERS: dict[type, Callable[[State, Any], None]] = {
     f.IntentsStopping: intents.intents_stopping,
     f.IntentsEnded: intents.intents_ended,
     f.IntentsLeaving: intents.intents_leaving,
-    f.SiteJudged: site_watch.site_judged,
-    f.SiteNoted: site_watch.site_noted,
-    f.HostJudged: quarantine.host_judged,
+    f.SiteJudged: sites.site_judged,
+    f.SiteNoted: sites.site_noted,
+    f.HostJudged: hosts.host_judged,
     f.LinkKnown: pilots.link_known,
     f.CopiesLost: bags.copies_lost,
     f.BudgetSet: bags.budget_set,

@@ -318,7 +318,7 @@ def _waiting_in_vain(turn: Turn) -> list[str]:
             if not turn.grants.orders.admits(turn.state, turn.now, pilot, cls):
                 continue
             if withholds(to, cls, room_for):
-                if turn.grants.looks.get(cls.bag, 0) <= turn.now:
+                if turn.grants.withheld_timers.get(cls.bag, 0) <= turn.now:
                     said.append(f"P4: nobody looks at bag {cls.bag} again")
                 continue
             # What a task without a limit may take is what its pilot has left, which becomes less: it asks again.

@@ -18,8 +18,6 @@ import msgspec
 import numpy as np
 
 from windfall.core.apply import intents, pilots
-from windfall.core.decide.hosts.quarantine import register_pilot, restore_barred
-from windfall.core.decide.replicas.by_deadline import note_replication
 from windfall.core.messages.lifecycle import DROPPED, FREE, LOST, READY
 from windfall.core.persist.rows import Fields, Reader, pack
 from windfall.core.persist.upgrades import VERSION, upgrade
@@ -28,6 +26,7 @@ from windfall.core.state.bag_data import BagData, Columns, link_up
 from windfall.core.state.columns import Attempts, Hosts, Table, Tasks
 from windfall.core.state.fields import durable
 from windfall.core.state.graph import Edges, graph_of
+from windfall.core.state.host_table import register_pilot, restore_quarantined
 from windfall.core.state.world import (
     BLOCK,
     BagState,
@@ -180,7 +179,7 @@ class _Loader:
         state.hosts = Hosts(self._meta["hosts"])
         self._table(state.hosts, "ho")
         state.host_reasons = dict(self._meta["host_reasons"])
-        restore_barred(state)
+        restore_quarantined(state)
 
     def bag(self, state: State, m: dict[str, Any]) -> None:
         record = self._reader.values(BagState, m["record"])
@@ -204,7 +203,7 @@ class _Loader:
             bag.checkpoint_blocks[block] = False
             for task, files in msgspec.msgpack.decode(self._chunks[f"{prefix}c{block}"]):
                 bag.checkpoints[task] = [tuple(file) for file in files]
-        note_replication(state, bag)
+        state.note_replication(bag)
         state.bags_by_data += bag.data_selection is not None
         if m["data"] is not None:
             bag.data = BagData(Columns(bag.size), **self._reader.values(BagData, m["data"]))

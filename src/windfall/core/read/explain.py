@@ -13,7 +13,7 @@ from windfall.core.config import Config
 from windfall.core.decide.grant.draft import Recipient
 from windfall.core.decide.grant.host_orders import HostOrders
 from windfall.core.decide.grant.order import looked_at, reasons, seen_by, serving
-from windfall.core.decide.replicas import by_deadline, by_expression, candidates, tail
+from windfall.core.decide.replicas import by_deadline, by_expression, caps, tail
 from windfall.core.messages.facts import TO_FAIL_OVER
 from windfall.core.messages.lifecycle import (
     CANCELLED,
@@ -35,6 +35,7 @@ from windfall.core.state.chains import is_blocked
 from windfall.core.state.classes import target_done
 from windfall.core.state.world import BagState, PilotState, State, TargetState, TaskClass
 from windfall.model.policies import replica_caps
+from windfall.model.policies.presets import NONE, PRESETS
 from windfall.model.units import plural
 
 BUSY = ("free", "room")  # clauses that hold again once a task there has ended
@@ -195,7 +196,7 @@ def _whereabouts(state: State, now: int, bag: BagState, task: int) -> str:
             said.append(_silent(now, bag, pilot))
     if bag.tasks.variant[task] >= TO_FAIL_OVER:
         said.append(f"{keeps_failing(bag, task)}: {bag.fail_over} is where it goes now")
-    if said and (why := candidates.why_capped(bag, task)):
+    if said and (why := caps.why_capped(bag, task)):
         beside = " unless it is overdue" if bag.number in state.deadlines and replica_caps.PER_TASK not in why else ""
         said.append(f"no replica of it will be made{beside}: {why}")
     else:
@@ -207,14 +208,14 @@ def _untried(state: State, now: int, bag: BagState, task: int) -> list[str]:
     """Why no other host tries it, where that is for the user to change."""
     rows = state.attempts.of_task(bag.number << 32 | task)
     said = _no_deadline(state, now, rows) if bag.number in state.deadlines else []
-    text, late = candidates.setting(bag), _is_late(state, now, rows)
-    if bag.number in state.replicating and text not in candidates.PRESETS:
+    text, late = bag.replicate_setting, _is_late(state, now, rows)
+    if bag.number in state.replicating and text not in PRESETS:
         if why := by_expression.why_not_wanted(state, now, bag, task, text):
             return [*said, f"replicate asks for no replica: {why}"]
         late = True
-    if not late or not candidates.may_run_twice(bag):
+    if not late or not bag.may_run_twice:
         return said
-    if text == candidates.NONE and bag.number not in state.deadlines:
+    if text == NONE and bag.number not in state.deadlines:
         cure = f"windfall policy {bag.number} replicate=tail-safe"
         return [*said, f"with replicate = none no other host tries it: {cure}"]
     return said + _nobody_else(state, now, bag, rows)

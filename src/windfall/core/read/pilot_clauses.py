@@ -234,12 +234,11 @@ def _order(to: Recipient) -> list[Entry]:
 
 def _data(to: Recipient, cls: TaskClass) -> ClauseReport:
     """Is the task better off on this pilot than on the one that is expected to ask next?"""
-    state, now, pilot = to.state, to.now, to.pilot
-    bag = state.bags[cls.bag]
+    bag = to.state.bags[cls.bag]
     assert bag.data_selection is not None
-    expected = nearest_data.outlook(state, now, bag, pilot)
-    costs = nearest_data.weigh(state, now, bag, [to.task], pilot, expected)
-    rank = nearest_data.priority(state, now, bag, [to.task], pilot, expected)
+    expected = nearest_data.outlook(to, bag)
+    costs = nearest_data.weigh(to, bag, [to.task], expected)
+    rank = nearest_data.priority(to, bag, [to.task], expected)
     fetch = costs.here / max(bag.data_selection.penalty, 1e-9) / 1000
     if not bag.data_selection.withhold or rank >= 0:
         return clause("data", True, f"bringing its data there takes {fetch:.1f} s")

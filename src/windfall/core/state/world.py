@@ -30,6 +30,8 @@ from windfall.core.state.columns import TASK_BITS, Attempts, Hosts, Tasks
 from windfall.core.state.fields import CHUNKED, DERIVED, INDEX, SESSION
 from windfall.core.state.graph import Graph, Pairs, as_pairs
 from windfall.core.state.slots import slots_on
+from windfall.model.checks.bag import TASK_PILOT_POLICIES
+from windfall.model.policies.presets import DEADLINE, NONE
 
 Files = list[tuple[str, str, int, int]]  # (path, blob, size, mode)
 RECENT = 0.2  # of the newest in a moving average of waits
@@ -190,6 +192,24 @@ class BagState:
     def has_expressions(self) -> bool:
         """Do expressions say where its tasks go, and which of its owner's bags comes first?"""
         return any(key in self.policy for key in MATCHING_POLICIES)
+
+    @property
+    def replicate_setting(self) -> str:
+        """A preset, or an expression."""
+        return self.policy.get("replicate", self.replicate)
+
+    @property
+    def may_run_twice(self) -> bool:
+        """May a task of the bag have two attempts in play?"""
+        return not self.external and self.provision not in TASK_PILOT_POLICIES
+
+    @property
+    def replicates(self) -> bool:
+        return self.replicate_setting not in (NONE, DEADLINE) and self.may_run_twice
+
+    @property
+    def has_deadlines(self) -> bool:
+        return self.may_run_twice and ("attempt-deadline" in self.policy or self.replicate_setting == DEADLINE)
 
     def locate(self, task: int) -> tuple[int, int]:
         """A task's target and its number within that."""
@@ -585,8 +605,18 @@ class State:
         """Version of the ready list: counts what may give a waiting pilot some of that."""
         return self.version - self.replica_offers
 
+    def note_replication(self, bag: BagState) -> None:
+        """List the bag where the deciders of replicas and of deadlines look, as its policies now say."""
+        for listed, is_listed in (
+            (self.replicating, bag.replicates and not bag.ended), (self.deadlines, bag.has_deadlines),
+        ):
+            if is_listed:
+                listed[bag.number] = None
+            else:
+                listed.pop(bag.number, None)
+
     def note_replica_offer(self) -> None:
-        """Something that runs may have a replica now."""
+        """Bump the versions that pilots waiting for replicas compare."""
         self.version += 1
         self.replica_offers += 1
 

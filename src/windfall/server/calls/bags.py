@@ -11,7 +11,7 @@ import msgspec
 from msgspec import structs
 
 from windfall.core.decide.grant.order import POLICIES, looked_at, prospects
-from windfall.core.decide.replicas.candidates import effective_policy
+from windfall.core.decide.replicas.caps import effective_policy
 from windfall.core.decide.requests.intake import edges_of, submission
 from windfall.core.messages import events
 from windfall.core.messages.lifecycle import FIRST_FINAL, TASK_STATES, WAITING

@@ -1,4 +1,4 @@
-"""Losses: evidence that copies are gone, and what must run again because of it (P4)."""
+"""Lost copies: evidence that copies are gone, and which tasks must run again because of it (P4)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def know_link(turn: Turn, event: e.KnowLink) -> None:
 
 
 def lose_place(turn: Turn, event: e.LosePlace) -> None:
-    """A host's disk is gone; without a host, all that the site had."""
+    """Drop the copies of a host whose disk is gone; without a host, all copies of the site."""
     if event.host:
         places = [f"host {event.site} {event.host}"]
     else:
@@ -35,7 +35,7 @@ def lose_place(turn: Turn, event: e.LosePlace) -> None:
 
 
 def doubt_sources(turn: Turn, moves: list[tuple[int, f.Transfer]]) -> None:
-    """Attempts of these bags could not fetch what they read: what was to be copied from is not there."""
+    """Drop the copies from which attempts could not fetch their inputs."""
     found: dict[str, dict[int, list[int]]] = {}
     for bag, move in moves:
         data = turn.state.bags[bag].data
@@ -56,6 +56,6 @@ def _lose(turn: Turn, place: str, lost: dict[int, list[int]], why: str) -> None:
 
 
 def rerun_makers(turn: Turn, bag: BagState) -> None:
-    """Run again whoever made what is needed and lies nowhere."""
+    """Run the makers of needed data again of which no copy is left."""
     if bag.data is not None and len(again := missing(bag)):
         turn.emit(f.TasksRetried(turn.now, bag.number, runs_of(again), why="copies"))

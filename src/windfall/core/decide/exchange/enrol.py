@@ -31,7 +31,7 @@ def enrol(turn: Turn, event: e.Enrol) -> None:
     ))
     if older is not None:
         answer_waiting(turn, older)
-        nearest_data.stir(turn)
+        nearest_data.recheck_withheld(turn)
     pilot = state.pilots[number]
     pilot_came(turn, pilot)
     turn.exchange.pilots_alive += 1

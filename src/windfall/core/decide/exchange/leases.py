@@ -42,7 +42,7 @@ def lease_due(turn: Turn, number: int) -> None:
         watch_lease(turn, pilot)
         return
     pilot.lease_expired = True
-    nearest_data.not_expected(turn, pilot)
+    nearest_data.forget_arrival(turn, pilot)
     if pilot.attempts_held:
         record_ends(turn, pilot.number, _expired(turn, pilot))
     if turn.now >= pilot.heard + turn.config.silence and not _holds_attempts(turn, pilot):

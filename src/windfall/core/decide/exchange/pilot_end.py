@@ -30,7 +30,7 @@ def drain(turn: Turn, event: e.Drain) -> None:
     pilot = turn.state.pilots.get(event.pilot)
     if pilot is not None and pilot.state == LIVE:
         turn.emit(f.PilotDraining(turn.now, pilot.number))
-        nearest_data.stir(turn)
+        nearest_data.recheck_withheld(turn)
         answer_waiting(turn, pilot)
     turn.done(event)
 
@@ -43,7 +43,7 @@ def end_pilot(turn: Turn, pilot: PilotState, why: str, *, clean: bool) -> None:
     turn.emit(f.PilotEnded(turn.now, pilot.number, why, clean))
     pilot_left(turn, pilot, why)
     if not clean:
-        nearest_data.not_expected(turn, pilot)
+        nearest_data.forget_arrival(turn, pilot)
     turn.grants.orders.forget(pilot.number)
     turn.exchange.pilots_alive -= 1
     turn.timers.add(turn.now + turn.config.forget, "forget", pilot.number)
@@ -78,6 +78,6 @@ def forget_due(turn: Turn, number: int) -> None:
         return
     if pilot.waiting_request is None and not len(turn.state.attempts.of_pilot(number)):
         turn.emit(f.PilotsForgotten(turn.now, [number]))
-        nearest_data.not_expected(turn, pilot)
+        nearest_data.forget_arrival(turn, pilot)
     else:
         turn.timers.add(turn.now + turn.config.forget, "forget", number)

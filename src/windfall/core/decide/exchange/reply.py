@@ -87,7 +87,7 @@ def answer_waiting(turn: Turn, pilot: PilotState) -> None:
 def _stop_waiting(turn: Turn, pilot: PilotState) -> None:
     pilot.waiting_request = None
     turn.state.pilot_classes[pilot.cls].waiting.pop(pilot.number, None)
-    nearest_data.stir(turn)  # the pilot cannot be granted anything at once any more
+    nearest_data.recheck_withheld(turn)  # the pilot cannot be granted anything at once any more
 
 
 def drop_connection(turn: Turn, event: e.DropRequest) -> None:

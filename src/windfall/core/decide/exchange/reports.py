@@ -20,6 +20,7 @@ from windfall.core.decide.data.lost_copies import doubt_sources
 from windfall.core.decide.exchange.stranded import cancel_if_stranded
 from windfall.core.decide.exchange.verdicts import end_of, judge, record_ends
 from windfall.core.decide.hosts import quarantine
+from windfall.core.decide.hosts.session import Failure
 from windfall.core.messages import facts as f
 from windfall.core.messages.events import Report
 from windfall.core.messages.lifecycle import (
@@ -195,7 +196,8 @@ def end_by_report(turn: Turn, row: int, report: Report) -> f.End:
     judge(turn, row, end, died=outcome == O_RETURNED and report.why == "gone")
     if outcome == O_FAILED and report.why not in NO_HOST_FAULT:
         attempts = turn.state.attempts
-        turn.hosts.failures_in_report.append((turn.state.classes[attempts.cls[row]], attempts.grant[row], end.wall))
+        cls = turn.state.classes[attempts.cls[row]]
+        turn.hosts.failures_in_report.append(Failure(cls, attempts.grant[row], end.wall))
     end.charged = accounts.charge(turn.state, row, end.wall)
     return end
 

@@ -67,7 +67,7 @@ def record_ends(turn: Turn, pilot: int, ends: Iterable[f.End]) -> None:
     for (number, target), failed in unsuccessful.items():
         cancel_if_stranded(turn, turn.state.bags[number], target, failed)
     for number in failing_over:
-        fail_over.moved(turn, turn.state.bags[number])
+        fail_over.note_moved(turn, turn.state.bags[number])
 
 
 def _note_final(bag: BagState, end: f.End, unsuccessful: dict[tuple[int, int], list[int]]) -> None:

@@ -13,15 +13,16 @@ from windfall.core.turn import Turn
 ASKED_OF_FOLLOWERS = without("accounts", "host", "per-host", "room")  # the head of the batch was asked
 
 
-def arm(turn: Turn, bag: BagState) -> None:
-    """Look again when the first of its incomplete batches has waited long enough."""
+def set_batch_timer(turn: Turn, bag: BagState) -> None:
+    """Set a timer for the first incomplete batch that will have waited long enough."""
     due = [t.filling_since + t.shape.patience for t in bag.targets if bag.filling(t)]
-    if due and not bag.batch_timer_set:  # one that runs ends no later: whoever came first waits least
+    if due and not bag.batch_timer_set:  # a timer that runs fires no later: the batch that came first waits least
         bag.batch_timer_set = True
         turn.timers.add(min(due), "batch", bag.number)
 
 
 def patience_over(turn: Turn, number: int) -> None:
+    """Release the incomplete batches that have waited long enough."""
     bag = turn.state.bags.get(number)
     if bag is None:
         return
@@ -29,7 +30,7 @@ def patience_over(turn: Turn, number: int) -> None:
     for target in bag.targets:
         if bag.filling(target) and turn.now >= target.filling_since + target.shape.patience:
             turn.emit(f.BatchReleased(turn.now, number, target.index, target.count))
-    arm(turn, bag)
+    set_batch_timer(turn, bag)
 
 
 def take(turn: Turn, draft: GrantDraft, cls: TaskClass, units: int) -> list[f.Group]:
@@ -70,9 +71,9 @@ def _followers(to: Recipient, bag: BagState, first: f.Group) -> list[f.Group]:
     group = first
     while (index := bag.targets[group.target].next_stage) >= 0 and not bag.targets[index].waits:
         cls = bag.classes[index, 0]
-        on = bag.runs[index][0] - bag.runs[group.target][0]  # from a task to the one behind it
-        pairs = [(task + on, number) for task, number in zip(group.tasks, group.attempts, strict=True)
-                 if _goes_along(bag, task + on)]
+        step = bag.runs[index][0] - bag.runs[group.target][0]  # from a task to the one of the next stage
+        pairs = [(task + step, number) for task, number in zip(group.tasks, group.attempts, strict=True)
+                 if _goes_along(bag, task + step)]
         if not pairs or first_failing(to, cls, ASKED_OF_FOLLOWERS):
             break
         tasks, behind = [task for task, _ in pairs], [number for _, number in pairs]
@@ -82,7 +83,7 @@ def _followers(to: Recipient, bag: BagState, first: f.Group) -> list[f.Group]:
 
 
 def _goes_along(bag: BagState, task: int) -> bool:
-    """Does it wait for nothing but the stage before it, and has it neither failed nor been at a pilot's death?"""
+    """Does the task wait for the stage before it alone, and has it neither failed nor seen a pilot's death?"""
     t = bag.tasks
     waits = bag.graph is not None and t.state[task] == WAITING and bag.graph.pending[task] == 1
     return waits and not t.variant[task] and not t.deaths[task]

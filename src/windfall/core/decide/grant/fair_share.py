@@ -1,22 +1,20 @@
-"""Fairness (A11): whose task goes first where several owners share a site, and no bag waits for ever.
+"""Fair share (A11): whose task goes first where several owners share a site; and ageing, against starvation.
 
 Rules
-  * A site's slots are shared between the owners that it serves by their weights: whoever has the fewest cores in use
-    there for his weight is served first.  What one answer hands out is dealt in the same way, so that a large pilot is
-    shared, too.  What an owner cannot use goes to the others; nothing is taken from anybody who runs.  While several
-    have something for a pilot nothing is sent ahead: one's short tasks would keep another's out for ever.
-  * Everybody's weight is 1 unless an admin has said otherwise.  What is used at other sites counts for nothing.
-  * Within one owner rank is strict: his order is his own matter, and nobody else's rank or priority touches it.
-  * A bag that had tasks ready and was given to nobody for a stated time (`Config.ageing`, a day) is *lifted*: it goes
-    before all other bags of its owner, whatever their rank, until none of its tasks is ready, or that time has passed
-    again and it has had some.  Lifted ones go in the order in which they came.  So every bag's turn comes: after that
-    time, and what was lifted before it.
+  * The owners that a site serves share its slots by weight: the owner with the fewest cores in use there per weight
+    goes first.  The tasks of one answer are divided in the same way, so that a large pilot is shared, too.  A part that
+    an owner cannot use goes to the others; running tasks keep their slots.  While several owners have tasks for a pilot
+    the pilot prefetches nothing: one owner's short tasks would keep another's out for ever.
+  * An owner's weight is 1 unless an admin sets it.  Use at other sites does not count.
+  * Rank and priority order the bags of one owner, and touch nobody else's.
+  * A bag with ready tasks that got no grant for a stated time (`Config.ageing`, a day) is *aged*: it goes before all
+    other bags of its owner, whatever their rank, until none of its tasks is ready, or until it has had grants and that
+    time has passed again.  Aged bags go in the order in which they came.  So no bag starves.
+  * The narrow tasks of another owner could take, one by one, the room that a wide task waits for.  For an aged bag a
+    host runs empty instead (`grant.is_kept_empty`).
 
-  * Where another's narrow tasks would take, one by one, the room that a wide one waits for, its bag being lifted has a
-    host run empty for it (`grant.is_kept_empty`).
-
-Dealing costs a walk over the classes for each owner, once more whenever some cannot use their part, and once for what
-is left then.  It is done only for pilots that serve several.
+Dividing costs a walk over the classes for each owner, once more whenever some owners cannot use their part, and once
+for the rest.  Only pilots that serve several owners pay for it.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
     from windfall.core.turn import Turn
 
 USUAL_WEIGHT = 1
-LOOKS = 24  # in the time after which a bag is lifted
+CHECKS_PER_PERIOD = 24  # in the time after which a bag is aged
 
 Room = Callable[[int, int], int]  # class, load → thousandths of a core that the pilot would take of it
 Walk = Callable[[list["Entry"], int, int], tuple[int, int]]  # classes, most tasks, load → tasks taken, the load then
@@ -47,7 +45,7 @@ def weight(state: State, owner: str) -> int:
 
 
 def by_owner(state: State, pilot: PilotState, ready: list[Entry]) -> dict[str, list[Entry]]:
-    """What such a pilot could run, each owner's in his own order."""
+    """Return the entries that such a pilot could run, by owner, each owner's in the owner's order."""
     pc = state.pilot_classes[pilot.cls]
     found: dict[str, list[Entry]] = {}
     for entry in ready:
@@ -58,8 +56,10 @@ def by_owner(state: State, pilot: PilotState, ready: list[Entry]) -> dict[str, l
 
 
 def divide(draft: GrantDraft, of: dict[str, list[Entry]], room: Room, walk: Walk) -> int:
-    """Divide the pilot's room between the owners: to each his part; while some cannot use theirs, to each of the others
-    his part of the rest; then to any owner with a use for what is left.  Return the load that the pilot will carry."""
+    """Divide the pilot's room between the owners; return the load that the pilot will carry.
+
+    Each owner gets a part.  While some owners cannot use theirs, the others get parts of the rest; what is left then
+    goes to any owner that has a use for it."""
     state, pilot, want = draft.recipient.state, draft.recipient.pilot, draft.want
     load = pilot.load
     use = dict(state.sites[pilot.site].cores_in_use)
@@ -67,7 +67,7 @@ def divide(draft: GrantDraft, of: dict[str, list[Entry]], room: Room, walk: Walk
     while sharing:
         owners = sorted(sharing, key=lambda owner: use.get(owner, 0) / weight(state, owner))
         left = max(room(of[owner][0][1], load) for owner in owners)
-        parts = _parts([(use.get(owner, 0), weight(state, owner)) for owner in owners], left)
+        parts = _equal_levels([(use.get(owner, 0), weight(state, owner)) for owner in owners], left)
         sated = []
         for owner, part in zip(owners, parts, strict=True):
             cost = max(state.cost_on(state.pilot_classes[pilot.cls], state.classes[of[owner][0][1]]), 1)
@@ -85,9 +85,10 @@ def divide(draft: GrantDraft, of: dict[str, list[Entry]], room: Room, walk: Walk
     return load
 
 
-def _parts(have: list[tuple[int, int]], more: int) -> list[int]:
-    """Deal out so much that in the end all have the same for their weight, as far as it goes: (use, weight) each, the
-    least for its weight first."""
+def _equal_levels(have: list[tuple[int, int]], more: int) -> list[int]:
+    """Divide `more` so that in the end all have the same use per weight, as far as it goes.
+
+    `have`: (use, weight) of each owner, the least use per weight first."""
     used = weights = 0
     level = 0.0
     for n, (use, weighs) in enumerate(have):
@@ -101,10 +102,10 @@ def _parts(have: list[tuple[int, int]], more: int) -> list[int]:
 # --- ageing -----------------------------------------------------------------------------------------------------------
 
 
-def arm(turn: Turn) -> None:
-    """Look at how long bags have waited, while there are any."""
+def set_ageing_timer(turn: Turn) -> None:
+    """Check how long bags have waited, while there are any."""
     if not turn.grants.ageing_timer and any(not bag.ended for bag in turn.state.bags.values()):
-        turn.grants.ageing_timer = turn.now + max(turn.config.ageing // LOOKS, 1)
+        turn.grants.ageing_timer = turn.now + max(turn.config.ageing // CHECKS_PER_PERIOD, 1)
         turn.timers.add(turn.grants.ageing_timer, "age", 0)
 
 
@@ -118,4 +119,4 @@ def age_due(turn: Turn, _: int) -> None:
             not waits or (bag.last_granted > bag.aged_since and turn.now - bag.aged_since >= turn.config.ageing)
         ):
             turn.emit(f.BagAged(turn.now, bag.number, False))
-    arm(turn)
+    set_ageing_timer(turn)

@@ -64,9 +64,18 @@ def _order_for(turn: Turn, pilot: PilotState) -> list[Entry]:
     """Return the classes with something to grant, in the order in which the pilot sees them."""
     state, orders = turn.state, turn.grants.orders
     order = orders.order(state, turn.now, pilot) if state.ready_with_expressions else state.ready
-    if state.overdue:
-        order = orders.with_others(state, turn.now, pilot, order, by_deadline.classes_with_overdue(state))
-    return order
+    return _with_overdue(turn, pilot, order) if state.overdue else order
+
+
+def _with_overdue(turn: Turn, pilot: PilotState, order: list[Entry]) -> list[Entry]:
+    """Return the order with the classes of overdue tasks in their places."""
+    state, orders = turn.state, turn.grants.orders
+    ordered = {number for _, number in order}
+    more = [
+        (orders.place(state, turn.now, pilot, cls), cls.number) for cls in by_deadline.classes_with_overdue(state)
+        if cls.number not in ordered and orders.admits(state, turn.now, pilot, cls)
+    ]
+    return sorted([*order, *more]) if more else order
 
 
 def _add_replicas(turn: Turn, draft: GrantDraft) -> None:
@@ -120,7 +129,8 @@ def _add_class(turn: Turn, draft: GrantDraft, cls: TaskClass, cost: int) -> bool
         return False
     if not units:
         return True
-    draft.prefetch_allowed = draft.prefetch_allowed and not cls.has_per_host  # for the classes behind it
+    if cls.has_per_host:
+        draft.prefetch_allowed = False  # for the classes behind it
     is_spread = False
     if cls.bag in turn.state.replicating:
         units, is_spread = spread_tail(turn, draft, cls, units)
@@ -132,7 +142,7 @@ def _add_class(turn: Turn, draft: GrantDraft, cls: TaskClass, cost: int) -> bool
             return True
     if cls.by_data:
         return _add_nearest(turn, draft, cls, most_on_host)
-    return _add_ready(turn, draft, cls, cost, units, is_spread)
+    return _add_ready(turn, draft, cls, units, is_spread)
 
 
 def _add_overdue(turn: Turn, draft: GrantDraft, cls: TaskClass, cost: int, units: int) -> int:
@@ -146,7 +156,7 @@ def _add_overdue(turn: Turn, draft: GrantDraft, cls: TaskClass, cost: int, units
 
 
 def _add_nearest(turn: Turn, draft: GrantDraft, cls: TaskClass, most_on_host: int) -> bool:
-    """A bag that selects by where its data lies chooses once, among all its classes."""
+    """Let a bag that selects by where its data lies choose once, among all its classes."""
     if cls.bag not in draft.bags_by_data:
         draft.bags_by_data[cls.bag], draft.prefetch_allowed = None, False
         most = 1 if is_accounted(cls) else min(draft.want, most_on_host)
@@ -154,8 +164,9 @@ def _add_nearest(turn: Turn, draft: GrantDraft, cls: TaskClass, most_on_host: in
     return True
 
 
-def _add_ready(turn: Turn, draft: GrantDraft, cls: TaskClass, cost: int, units: int, is_spread: bool) -> bool:
+def _add_ready(turn: Turn, draft: GrantDraft, cls: TaskClass, units: int, is_spread: bool) -> bool:
     """Add ready tasks, or batches, of one class.  False: nothing may come behind it."""
+    cost = turn.state.cost_on(turn.state.pilot_classes[draft.recipient.pilot.cls], cls)
     taken = 0
     for group in _take(turn, draft, cls, units) if units > 0 else ():
         n = len(group.tasks)

@@ -6,19 +6,19 @@ times in units of `DataSelection.unit`:
     cost(x, pilot) = arrival(pilot) + penalty · transfer(x, pilot) + runtime(x)
     priority(x)    = min over the next arrivals of cost(x, other) − cost(x, this one) + time in the queue / latency
 
-The run time is taken to be the same everywhere, so it cancels and is left out.  The arrival of the one that asks is
-now; that of any other is worked out from the gaps between its past requests.
+The run time is taken to be the same everywhere, so it cancels.  The pilot that asks arrives now; the gaps between a
+host's past requests tell when it arrives next.
 
 Rules
-  * The candidate with the highest priority is granted; among equals the first in the queue.
-  * If even that is negative nothing is granted: the task is *withheld*, for it is better off elsewhere.  The pilot
-    waits, and is looked at again when another one asks or is granted something, when a task becomes ready, when a pilot
+  * The grant takes the candidate with the highest priority; among equals the first in the queue.
+  * If even the highest priority is negative, the bag *withholds* its tasks: they are better off elsewhere.  The pilot
+    waits.  The core checks again when another pilot asks or is granted tasks, when a task becomes ready, when a pilot
     is not expected any more, and when time alone could have made a priority positive (it grows by at most one per
     latency): never in a loop, never for ever.
-  * A host is expected while its last pilot lives; one that left of itself may come back (T3), for as long as four of
-    its gaps.  Of a host that has asked only once nobody knows when it asks again: it is expected only while it waits.
-  * At most `candidates` of a bag's ready tasks, or batches, are looked at, in the order of the queue, against at most
-    `arrivals` others: what a request costs does not depend on how many tasks there are.
+  * A host is expected while its last pilot lives.  A host whose pilot left of itself may come back (T3); it is expected
+    for as long as four of its gaps.  A host that has asked only once is expected only while it waits.
+  * A request weighs at most `candidates` of a bag's ready tasks, or batches, in the order of the queue, against at most
+    `arrivals` other hosts: its cost does not grow with the number of tasks.
 """
 
 from __future__ import annotations
@@ -30,21 +30,22 @@ from typing import NamedTuple
 from windfall.core.decide.grant.draft import GrantDraft, Recipient
 from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import LIVE
+from windfall.core.state.bag_data import Input
 from windfall.core.state.chains import batch_mates, chain_of
 from windfall.core.state.copies import is_at, place_of, site_of, sources, transfer
 from windfall.core.state.world import Arrivals, BagState, PilotState, State, TaskClass
 from windfall.core.turn import Turn
 
-Room = Callable[[Recipient, TaskClass, int], int]  # how many of a class the pilot can begin, with such a load
+Room = Callable[[Recipient, TaskClass, int], int]  # (pilot, class, load) → tasks of the class that the pilot can begin
 PATIENCE = 4  # gaps after which a host whose pilot has left is not expected any more
 
 
 class Outlook(NamedTuple):
-    """Who will ask next: when, from now, at each place and first of all at each site."""
+    """The next arrivals: ms from now, at each place, and the first at each site."""
 
     places: dict[str, int]
     sites: dict[str, int]
-    until: int | None  # when the first of those who left is not expected any more
+    until: int | None  # when the first host whose pilot has left is not expected any more
 
 
 class Scored(NamedTuple):
@@ -66,26 +67,27 @@ def note_arrival(turn: Turn, pilot: PilotState) -> None:
         seen.gaps += 1
         seen.mean += (now - seen.last - seen.mean) / seen.gaps
         seen.last, seen.pilot = now, pilot.number
-    stir(turn)
+    recheck_withheld(turn)
 
 
-def not_expected(turn: Turn, pilot: PilotState) -> None:
-    """It is gone, or silent: nobody waits for its host."""
+def forget_arrival(turn: Turn, pilot: PilotState) -> None:
+    """The pilot is gone, or silent: no bag waits for its host."""
     seen = turn.state.arrivals.get((pilot.site, pilot.host))
     if seen is not None and seen.pilot == pilot.number:
         del turn.state.arrivals[pilot.site, pilot.host]
-        stir(turn)
+        recheck_withheld(turn)
 
 
-def stir(turn: Turn) -> None:
-    """What waits because of somebody else's arrival is to be looked at again."""
+def recheck_withheld(turn: Turn) -> None:
+    """Check again what bags withhold because they expect other pilots."""
     if turn.grants.withheld_from:
         turn.grants.withheld_from.clear()
         turn.grants.recheck_waiting = True
 
 
-def outlook(state: State, now: int, bag: BagState, asks: PilotState) -> Outlook:
-    """The next arrivals of the others who may run the bag's tasks."""
+def outlook(to: Recipient, bag: BagState) -> Outlook:
+    """Return the next arrivals of other pilots that may run the bag's tasks."""
+    state, now, asks = to.state, to.now, to.pilot
     assert bag.data_selection is not None
     due: list[tuple[int, str, str]] = []
     until: int | None = None
@@ -111,7 +113,7 @@ def outlook(state: State, now: int, bag: BagState, asks: PilotState) -> Outlook:
 
 
 def _due(pilot: PilotState, seen: Arrivals, now: int) -> int | None:
-    """When it asks next; None: nobody knows, or never.  One that waits has asked long ago."""
+    """Return when the host asks next; None: unknown, or never.  A waiting pilot asks now."""
     if pilot.waiting_request is not None and pilot.waiting_request.want > 0 and pilot.load < pilot.cores * 1000:
         return 0
     if not seen.gaps or pilot.lease_expired or (pilot.state != LIVE and now >= _expiry(seen)):
@@ -124,7 +126,7 @@ def _expiry(seen: Arrivals) -> int:
 
 
 def wrong_parameter(policy: f.DataSelection) -> str:
-    """A sentence, if nothing can be reckoned with them."""
+    """Say which parameter is out of bounds; "" if none is."""
     for name in ("arrivals", "candidates", "latency", "unit"):
         if not 1 <= getattr(policy, name) < 1 << 40:
             return f"conscious: {name} is {getattr(policy, name)}, and must be 1 or more"
@@ -135,42 +137,47 @@ def wrong_parameter(policy: f.DataSelection) -> str:
 
 
 class Costs(NamedTuple):
-    """Of a task, or a batch, in ms: to bring what it reads to the pilot that asks, and of the best that is to come."""
+    """Ms to bring the inputs of a task, or a batch, to the pilot that asks, and to the best pilot that is expected."""
 
     here: float
-    best: float  # with the wait for it
+    best: float  # the wait included
     where: str  # place or site
     wait: int
     queued: int  # ms since it became ready
 
 
-def priority(state: State, now: int, bag: BagState, tasks: list[int], pilot: PilotState, ahead: Outlook) -> float:
-    """Of a task, or a batch, for the pilot that asks."""
+def priority(to: Recipient, bag: BagState, tasks: list[int], ahead: Outlook) -> float:
+    """Return the priority of a task, or a batch, for the pilot that asks."""
     assert bag.data_selection is not None
-    costs = weigh(state, now, bag, tasks, pilot, ahead)
+    costs = weigh(to, bag, tasks, ahead)
     return (costs.best - costs.here) / bag.data_selection.unit + costs.queued / bag.data_selection.latency
 
 
-def weigh(state: State, now: int, bag: BagState, tasks: list[int], pilot: PilotState, ahead: Outlook) -> Costs:
-    policy, data = bag.data_selection, bag.data
+def weigh(to: Recipient, bag: BagState, tasks: list[int], ahead: Outlook) -> Costs:
+    """Weigh bringing the inputs to the pilot that asks against waiting for the best pilot that is expected."""
+    state, pilot, policy, data = to.state, to.pilot, bag.data_selection, bag.data
     assert policy is not None and data is not None
     items = [(item, sources(state, bag, item)) for task in tasks for item in data.inputs(task)]
 
     def fetch(place: str) -> float:
-        """What it costs to bring everything to a place, inflated."""
-        total = 0
-        for item, found in items:
-            if found and not is_at(bag, item, found, place):
-                total += min(transfer(state, site_of(each), site_of(place), item.size, item.files) for each in found)
-        return policy.penalty * total
+        return policy.penalty * _fetch_ms(state, bag, items, place)
 
-    sites = ahead.sites or {pilot.site: 0}  # nobody is expected: as if a neighbour asked now
+    sites = ahead.sites or {pilot.site: 0}  # no host is expected: as if a neighbour asked now
     others = [(when + fetch(f"any {site}"), site, when) for site, when in sites.items()]
     holders = {place: None for _, found in items for place in found if place in ahead.places}
     others += [(ahead.places[place] + fetch(place), place, ahead.places[place]) for place in holders]
     best, where, wait = min(others)
-    queued = now - max(data.columns.since[tasks[0]], data.released.get(bag.target_of(tasks[0]), 0), bag.submitted)
+    queued = to.now - max(data.columns.since[tasks[0]], data.released.get(bag.target_of(tasks[0]), 0), bag.submitted)
     return Costs(fetch(place_of(state, pilot)), best, where, wait, queued)
+
+
+def _fetch_ms(state: State, bag: BagState, items: list[tuple[Input, list[str]]], place: str) -> int:
+    """Return the ms to bring all of these inputs to a place."""
+    total = 0
+    for item, found in items:
+        if found and not is_at(bag, item, found, place):
+            total += min(transfer(state, site_of(each), site_of(place), item.size, item.files) for each in found)
+    return total
 
 
 # --- choosing --------------------------------------------------------------------------------------------------------
@@ -180,19 +187,19 @@ def take(turn: Turn, draft: GrantDraft, number: int, most: int, room: Room) -> N
     """Add up to `most` tasks of a bag to the draft; none if all of them are withheld."""
     to, state = draft.recipient, turn.state
     bag, pc = state.bags[number], state.pilot_classes[to.pilot.cls]
-    ahead = outlook(state, turn.now, bag, to.pilot)
+    ahead = outlook(to, bag)
     took = False
     while most > 0 and (best := _choose(to, bag, draft.load, room, ahead)) is not None:
         if _is_withheld(bag, best):
             turn.grants.withheld_from[to.pilot.number] = None
-            _look_again(turn, bag, best.priority, ahead.until)
+            _check_again(turn, bag, best.priority, ahead.until)
             break
         n, took = len(best.tasks), True
         draft.groups.append(best.cls.group(best.tasks, state.attempts.numbers(n), chain_of(bag, best.tasks[0])))
         draft.load += state.cost_on(pc, best.cls)
         draft.want, most = draft.want - n, most - n
     if took:
-        stir(turn)
+        recheck_withheld(turn)
 
 
 def withholds(to: Recipient, cls: TaskClass, room: Room) -> bool:
@@ -200,7 +207,7 @@ def withholds(to: Recipient, cls: TaskClass, room: Room) -> bool:
     bag = to.state.bags[cls.bag]
     if not cls.by_data:
         return False
-    best = _choose(to, bag, to.pilot.load, room, outlook(to.state, to.now, bag, to.pilot))
+    best = _choose(to, bag, to.pilot.load, room, outlook(to, bag))
     return best is not None and _is_withheld(bag, best)
 
 
@@ -208,7 +215,7 @@ def _choose(to: Recipient, bag: BagState, load: int, room: Room, ahead: Outlook)
     """Return the candidate with the highest priority of those that the answer does not hold yet."""
     best: Scored | None = None
     for cls, tasks in _candidates(to, bag, load, room):
-        score = priority(to.state, to.now, bag, tasks, to.pilot, ahead)
+        score = priority(to, bag, tasks, ahead)
         if best is None or score > best.priority:
             best = Scored(score, cls, tasks)
     return best
@@ -244,18 +251,18 @@ def _units(bag: BagState, cls: TaskClass, gone: dict[int, None], most: int) -> I
             yield tasks
 
 
-def _look_again(turn: Turn, bag: BagState, best: float, until: int | None) -> None:
-    """No sooner than time alone can have made the best priority positive."""
+def _check_again(turn: Turn, bag: BagState, best: float, until: int | None) -> None:
+    """Set a timer for when time alone can have made the best priority positive."""
     assert bag.data_selection is not None
     at = turn.now + max(ceil(-best * bag.data_selection.latency - 1e-6), 1)
     if until is not None:
         at = min(at, max(until, turn.now + 1))
-    if at < turn.grants.looks.get(bag.number, 1 << 62):
-        turn.grants.looks[bag.number] = at
-        turn.timers.add(at, "look", bag.number)
+    if at < turn.grants.withheld_timers.get(bag.number, 1 << 62):
+        turn.grants.withheld_timers[bag.number] = at
+        turn.timers.add(at, "withheld", bag.number)
 
 
-def look_due(turn: Turn, number: int) -> None:
-    if turn.grants.looks.get(number, 1 << 62) <= turn.now:
-        del turn.grants.looks[number]
-        stir(turn)
+def withheld_due(turn: Turn, number: int) -> None:
+    if turn.grants.withheld_timers.get(number, 1 << 62) <= turn.now:
+        del turn.grants.withheld_timers[number]
+        recheck_withheld(turn)

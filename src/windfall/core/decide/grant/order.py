@@ -1,16 +1,15 @@
-"""Matchmaking: which bags' expressions let a host have their tasks, and which of them goes first there (G3, G4, G7).
+"""Matchmaking: which policies a bag may have, which hosts they admit, and why not (G3, G4, G7).
 
     requirements   hosts that the bag's tasks may run on
-    sites          sites where they may, and where pilots are started for them
+    sites          sites where they may run, and where pilots are started for them
     rank           which of an owner's bags a host serves first; without one a bag's priority counts
 
 Rules
-  * An expression that is undefined, or an error, matches nothing.  A rank that is counts as 0.
-  * Expressions are evaluated for a class of tasks and a host, and only again when the value of an attribute that they
-    speak of has changed (`classads.py` remembers by these).  So are the orders in which hosts see the classes kept
-    (`orders.py`).
-  * Rank is among one's own: it moves an owner's bags among their own places in the order, never before others'.
-  * What has changed since a host was turned away it learns when it asks again, or, if policies have, at once.
+  * An expression that is undefined, or an error, matches nothing.  Such a rank counts as 0.
+  * An expression is evaluated for a class of tasks and a host, and again only when an attribute that it uses has
+    changed (`expressions/classads.py`).  `host_orders.py` keeps the orders in which hosts see the classes.
+  * Rank moves an owner's bags among their own places in the order, never before others'.
+  * A refused host learns what has changed when it asks again; it is woken at once only when policies change.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from itertools import islice
 from typing import Any
 
 from windfall.core.decide.grant import per_host
-from windfall.core.decide.replicas.candidates import PRESETS
 from windfall.core.expressions import attributes
 from windfall.core.expressions.attributes import Subject
 from windfall.core.expressions.classads import (
@@ -38,28 +36,24 @@ from windfall.core.messages.lifecycle import ACTIVE, LIVE, READY, WAITING
 from windfall.core.state.world import MATCHING_POLICIES, BagState, PilotState, SiteState, State, TaskClass
 from windfall.errors import BadInput
 from windfall.model.policies import expressions, replica_caps
+from windfall.model.policies.presets import PRESETS
 
 POLICIES = ("requirements", "rank", "sites", "per-host", "replicate", "attempt-deadline", *replica_caps.CAPS)
-MOST_HOSTS = 1_000  # that are looked at to warn of a policy that matches none,
+MOST_HOSTS = 1_000  # hosts that are asked before a warning that a policy matches none,
 LEAST_HOSTS = 25
 MOST_READ = 200_000  # and characters of expressions that are evaluated for them
-MOST_BY_TASK = 1_000_000  # characters of expressions that speak of tasks, times a bag's targets
+MOST_BY_TASK = 1_000_000  # characters of expressions that use the task, times a bag's targets
+
+
+# --- accepting policies -----------------------------------------------------------------------------------------------
 
 
 def wrong_policy(policy: Mapping[str, str], targets: int = 1) -> BadInput | None:
-    """Why these cannot be the policies of a bag with so many targets."""
+    """Return why these cannot be the policies of a bag with so many targets; None if they can."""
     for key, text in policy.items():
-        if key not in POLICIES:
-            return BadInput(f"there is no policy called {key[:40]!r} yet", f"there is {', '.join(POLICIES)}")
-        try:
-            if key in replica_caps.CAPS:
-                replica_caps.check(text, key)
-            elif key != "replicate" or text not in PRESETS:
-                expressions.check(text, key)
-        except BadInput as error:
-            error.message = error.message if key in replica_caps.CAPS else f"{key}, {error.message}"
+        if error := _wrong_text(key, text):
             return error
-    texts = {key: text for key, text in policy.items() if key not in replica_caps.CAPS and text not in PRESETS}
+    texts = {key: text for key, text in policy.items() if _is_expression(key, text)}
     if texts and not available():
         return BadInput("this server cannot evaluate expressions: it has no classad2", "install htcondor beside it")
     for key, text in texts.items():
@@ -72,32 +66,53 @@ def wrong_policy(policy: Mapping[str, str], targets: int = 1) -> BadInput | None
     return None
 
 
+def _is_expression(key: str, text: str) -> bool:
+    return key not in replica_caps.CAPS and text not in PRESETS
+
+
+def _wrong_text(key: str, text: str) -> BadInput | None:
+    if key not in POLICIES:
+        return BadInput(f"there is no policy called {key[:40]!r} yet", f"there is {', '.join(POLICIES)}")
+    try:
+        if key in replica_caps.CAPS:
+            replica_caps.check(text, key)
+        elif key != "replicate" or text not in PRESETS:
+            expressions.check(text, key)
+    except BadInput as error:
+        error.message = error.message if key in replica_caps.CAPS else f"{key}, {error.message}"
+        return error
+    return None
+
+
+# --- what expressions depend on ---------------------------------------------------------------------------------------
+
+
 def is_lasting(bag: BagState) -> bool:
-    """Does nothing that its expressions speak of change by itself, or with what hosts do?"""
+    """Do the bag's expressions use only attributes that neither time nor what hosts do can change?"""
     keys = [key for key in MATCHING_POLICIES if key in bag.policy]
     return all(path in attributes.LASTING for key in keys for path in program_of(bag, key).uses)
 
 
 def tells_time(bag: BagState) -> bool:
-    """Will other sites do for it after a while, though nothing happens?"""
+    """May time alone change which sites match?"""
     return "sites" in bag.policy and any(path in attributes.PASSING for path in program_of(bag, "sites").uses)
 
 
 def serves_site(state: State, now: int, bag: BagState, site: SiteState) -> bool:
-    """May pilots be started there for the bag?"""
+    """May pilots be started at the site for the bag?"""
     if "sites" not in bag.policy:
         return True
-    known, subject = program_of(bag, "sites"), Subject(state, now, bag, site)
-    return matches(known.result(tuple(attributes.value_now(subject, path) for path in known.uses)))
+    expression, subject = program_of(bag, "sites"), Subject(state, now, bag, site)
+    return matches(expression.result(tuple(attributes.value_now(subject, path) for path in expression.uses)))
 
 
-# --- saying why -----------------------------------------------------------------------------------------------------
+# --- saying why -------------------------------------------------------------------------------------------------------
 
 
 def reasons(state: State, now: int, cls: TaskClass, site: SiteState, pilot: PilotState | None) -> list[tuple[str, str]]:
-    """Of the bag's expressions that must match: which it is, and why it does not; "" where it does."""
+    """Return each of the bag's expressions that must match, and why it does not; "" where it does."""
     bag = state.bags[cls.bag]
-    subject = Subject(state, now, bag, site, cls, pilot)
+    subject = Subject(state, now, bag, site, cls=cls, pilot=pilot)
     published = attributes.host_ad(state, pilot, now) if pilot is not None else {}
     found = []
     for key in DECIDE:
@@ -110,68 +125,78 @@ def reasons(state: State, now: int, cls: TaskClass, site: SiteState, pilot: Pilo
 
 
 def ranked(state: State, now: int, cls: TaskClass, pilot: PilotState) -> tuple[Result, str]:
-    """What its bag's rank comes to at a host, and why it comes to nothing there; "" where it does."""
+    """Return the value of the bag's rank at a host, and why it has none there; "" where it has one."""
     bag, site, published = state.bags[cls.bag], state.sites[pilot.site], attributes.host_ad(state, pilot, now)
-    subject, text = Subject(state, now, bag, site, cls, pilot), bag.policy["rank"]
+    subject, text = Subject(state, now, bag, site, cls=cls, pilot=pilot), bag.policy["rank"]
     known = {path: attributes.value_from_ad(subject, path, published) for path in program(text).uses}
     return program(text).result(tuple(known.values())), why_no_value(text, known)
 
 
 def seen_by(state: State, now: int, pilot: PilotState, classes: list[TaskClass]) -> list[tuple[Any, ...] | None]:
-    """Where each class stands in the order that the pilot sees; None: it may not have it."""
+    """Return the place of each class in the order that the pilot sees; None: it may not have the class."""
     pc, site, ad = state.pilot_classes[pilot.cls], state.sites[pilot.site], attributes.host_ad(state, pilot, now)
-    found: list[tuple[Any, ...] | None] = []
-    for cls in classes:
+
+    def place_of(cls: TaskClass) -> tuple[Any, ...] | None:
+        if not state.cost_on(pc, cls):
+            return None
+        if not cls.has_expressions:
+            return cls.order_key
         bag = state.bags[cls.bag]
-        rules, subject = (
-            rules_of(bag.policy) if cls.has_expressions else None,
-            Subject(state, now, bag, site, cls, pilot),
-        )
-        if not state.cost_on(pc, cls) or (rules is not None and not rules.admit(subject, ad)):
-            found.append(None)
-        else:
-            found.append(cls.order_key if rules is None else rules.place(cls.order_key, subject, ad))
-    return found
+        rules, subject = rules_of(bag.policy), Subject(state, now, bag, site, cls=cls, pilot=pilot)
+        return rules.place(cls.order_key, subject, ad) if rules.admit(subject, ad) else None
+
+    return [place_of(cls) for cls in classes]
 
 
 def looked_at(bag: BagState) -> int:
-    """How many hosts are gone through for somebody who asks about a bag: fewer, where its expressions are long."""
+    """Return how many hosts a question about the bag goes through: fewer where its expressions are long."""
     written = sum(map(len, bag.policy.values()))
     return max(min(MOST_HOSTS, MOST_READ // max(written, 1)), LEAST_HOSTS)
 
 
 def serving(state: State, bag: BagState) -> Iterator[PilotState]:
-    """Pilots that serve its owner now; not more of them than are looked at."""
+    """Yield the pilots that serve the bag's owner now, as many as a question goes through."""
     found = (pilot for pilot in state.pilots.values()
              if pilot.state == LIVE and bag.owner in state.pilot_classes[pilot.cls].owners)
     return islice(found, looked_at(bag))
 
 
 def prospects(state: State, now: int, bag: BagState) -> tuple[int, int, str]:
-    """Of the hosts that serve its owner now: how many match, how many there are, and why the first does not.  Where
-    there are none, why no pilot will be started either, if that is so.  Of a bag with nothing to hand out nobody asks
-    why."""
+    """Return how many hosts match, of how many that serve the bag's owner now, and why the first does not match.
+
+    Where no host serves the owner: why no pilot will be started either.  No reason for a bag without tasks to grant."""
     match = known = 0
     why = ""
     classes = sorted(bag.classes.values(), key=lambda cls: (not cls.ready, cls.number))
-    rules = rules_of(bag.policy)
     for pilot in serving(state, bag) if classes else ():
         known += 1
-        subject = Subject(state, now, bag, state.sites[pilot.site], classes[0], pilot)
-        wanting = per_host.why_none(state, now, pilot, classes[0])
-        fits = not wanting and rules.admit(subject, attributes.host_ad(state, pilot, now))
-        match += fits
-        if not fits and not why:
-            said = [text for _, text in reasons(state, now, classes[0], subject.site, pilot) if text]
-            why = f"{format_value(pilot.host_name)[1:-1]}: {next(iter(said), wanting)}"
-    again = bag.counts[ACTIVE] and (bag.number in state.replicating or bag.number in state.deadlines)
-    if not (bag.open or bag.counts[READY] or bag.counts[WAITING] or again):
+        refused = _why_refused(state, now, bag, classes[0], pilot)
+        if refused is None:
+            match += 1
+        else:
+            why = why or f"{format_value(pilot.host_name)[1:-1]}: {refused}"
+    if not _has_tasks_to_grant(state, bag):
         return match, known, ""
     return match, known, why if known or not classes else _no_site(state, now, bag, classes[0])
 
 
+def _why_refused(state: State, now: int, bag: BagState, cls: TaskClass, pilot: PilotState) -> str | None:
+    """Say why the bag's policies refuse the pilot's host; None if they admit it."""
+    refused = per_host.why_none(state, now, pilot, cls)
+    site = state.sites[pilot.site]
+    subject = Subject(state, now, bag, site, cls=cls, pilot=pilot)
+    if not refused and rules_of(bag.policy).admit(subject, attributes.host_ad(state, pilot, now)):
+        return None
+    return next((text for _, text in reasons(state, now, cls, site, pilot) if text), refused)
+
+
+def _has_tasks_to_grant(state: State, bag: BagState) -> bool:
+    may_have_more = bag.counts[ACTIVE] and (bag.number in state.replicating or bag.number in state.deadlines)
+    return bool(bag.open or bag.counts[READY] or bag.counts[WAITING] or may_have_more)
+
+
 def _no_site(state: State, now: int, bag: BagState, cls: TaskClass) -> str:
-    """Why the first of its owner's sites does not match; "" if any does."""
+    """Say why the first of the owner's sites does not match; "" if any does."""
     sites = [site for site in state.sites.values() if bag.owner in (site.owner, *site.shared) and not site.removed]
-    wanting = {site.name: dict(reasons(state, now, cls, site, None)).get("sites", "") for site in sites}
-    return next((f"{name}: {said}" for name, said in wanting.items()), "") if all(wanting.values()) else ""
+    refusals = {site.name: dict(reasons(state, now, cls, site, None)).get("sites", "") for site in sites}
+    return next((f"{name}: {text}" for name, text in refusals.items()), "") if all(refusals.values()) else ""

@@ -1,14 +1,13 @@
 """`per-host`: how many tasks of a bag one host may hold at once (GridBot's `Concurrency`).
 
 Rules
-  * A number, which may depend on host and task; undefined, or an error, is no limit, what is below 1 lets no task go
-    there.
-  * Counted are the bag's attempts that the host's pilots hold, running or not, of whatever target.
-  * It holds for the whole answer: what is granted with it counts, and what comes behind such a bag in the order is not
-    sent ahead of its time to a host that the bag wants to have few on.
-  * What a host holds is counted once for an answer, however many bags ask.
-  * It holds for replicas and for what is overdue as well.  Batches and pipelines have none: what goes together is one
-    matter, however many tasks it is.
+  * The limit is a number, which may depend on host and task.  An undefined value, or an error, is no limit; a number
+    below 1 lets no task go there.
+  * All attempts of the bag that the host's pilots hold count, running or not, of whatever target.
+  * The limit holds for the whole answer: tasks granted in the same answer count, and no class behind such a bag in the
+    order is prefetched.
+  * An answer counts what a host holds once, however many bags ask.
+  * Replicas and overdue tasks count as well.  Batches and pipelines have no such limit.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ NO_LIMIT = 1 << 40
 
 
 def limit(state: State, now: int, pilot: PilotState, cls: TaskClass, ad: Mapping[str, Value]) -> int:
-    """Of its bag, on that pilot's host, whose ad it is."""
+    """Return the limit of the class's bag on the pilot's host, whose ad is given."""
     bag = state.bags[cls.bag]
     if "per-host" not in bag.policy:
         return NO_LIMIT
@@ -37,20 +36,20 @@ def limit(state: State, now: int, pilot: PilotState, cls: TaskClass, ad: Mapping
 def _values(
     state: State, now: int, pilot: PilotState, cls: TaskClass, ad: Mapping[str, Value]
 ) -> dict[str, Value]:
-    """Of what its bag's `per-host` speaks of, in the order in which it does."""
+    """Return the attributes that the bag's `per-host` uses, in its order, with their values."""
     bag = state.bags[cls.bag]
-    subject = attributes.Subject(state, now, bag, state.sites[pilot.site], cls, pilot)
+    subject = attributes.Subject(state, now, bag, state.sites[pilot.site], cls=cls, pilot=pilot)
     return {path: attributes.value_from_ad(subject, path, ad) for path in program_of(bag, "per-host").uses}
 
 
 def why_no_limit(state: State, now: int, pilot: PilotState, cls: TaskClass) -> str:
-    """Why its bag's `per-host` is no limit there; "" if it is one."""
+    """Say why the bag's `per-host` is no limit there; "" if it is one."""
     values = _values(state, now, pilot, cls, attributes.host_ad(state, pilot, now))
     return why_no_value(state.bags[cls.bag].policy["per-host"], values)
 
 
 def why_none(state: State, now: int, pilot: PilotState, cls: TaskClass) -> str:
-    """Why none of the bag's tasks may go there; "" if some may."""
+    """Say why none of the bag's tasks may go there; "" if some may."""
     ad = attributes.host_ad(state, pilot, now)
     if not cls.has_per_host or limit(state, now, pilot, cls, ad) > 0:
         return ""
@@ -61,12 +60,12 @@ def why_none(state: State, now: int, pilot: PilotState, cls: TaskClass) -> str:
 
 
 def held(state: State, bag: int, row: int) -> int:
-    """Attempts of a bag that a host's pilots hold."""
+    """Count the attempts of a bag that a host's pilots hold."""
     return Held(state, row).of(bag)
 
 
 class Held:
-    """Attempts that a host's pilots hold, by bag; counted when the first bag asks, for there may be many that do."""
+    """The attempts that a host's pilots hold, by bag, counted when the first bag asks."""
 
     __slots__ = ("_found", "_row", "_state")
 
@@ -81,12 +80,12 @@ class Held:
 
     def _count(self) -> dict[int, int]:
         state, attempts = self._state, self._state.attempts
-        there = [number for number in state.on_host.get(self._row, ()) if state.pilots[number].attempts_held]
-        if not there:
+        holders = [number for number in state.on_host.get(self._row, ()) if state.pilots[number].attempts_held]
+        if not holders:
             return {}
         pilots = attempts.np_pilot[: attempts.rows]
-        rows = np.flatnonzero(pilots == there[0] if len(there) == 1 else np.isin(pilots, there))
+        rows = np.flatnonzero(pilots == holders[0] if len(holders) == 1 else np.isin(pilots, holders))
         states = attempts.np_state[rows]
         rows = rows[(states == GRANTED) | (states == STARTED) | (states == DROPPED)]
-        bags, counts = np.unique(attempts.np_task[rows] >> 32, return_counts=True)
+        bags, counts = np.unique(attempts.bags_of(rows), return_counts=True)
         return dict(zip(bags.tolist(), counts.tolist(), strict=True))

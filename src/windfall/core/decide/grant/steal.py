@@ -21,6 +21,7 @@ from windfall.core.decide.grant.eligibility import first_failing
 from windfall.core.messages.lifecycle import GRANTED, LIVE, LOST
 from windfall.core.state.accounts import is_accounted
 from windfall.core.state.chains import chain_key
+from windfall.core.state.columns import Attempts
 from windfall.core.state.world import PilotState, TaskClass
 from windfall.core.turn import Turn
 
@@ -98,7 +99,7 @@ def _recall(turn: Turn, donor: PilotState, draft: GrantDraft) -> None:
         if surplus <= 0 or draft.want <= 0:
             return
         cls = state.classes[attempts.cls[rows[0]]]
-        if any(attempts.state[row] != GRANTED for row in rows) or not _would_get(to, cls, rows):
+        if not _none_started(attempts, rows) or not _would_get(to, cls, rows):
             continue
         cost = state.cost_on(of_thief, cls)
         units = units_for(turn.config, draft, cls, cost)
@@ -113,13 +114,17 @@ def _recall(turn: Turn, donor: PilotState, draft: GrantDraft) -> None:
             to.move_here(state.classes[attempts.cls[row]].group([attempts.task_of(row)], []))
 
 
+def _none_started(attempts: Attempts, rows: list[int]) -> bool:
+    return all(attempts.state[row] == GRANTED for row in rows)
+
+
 def recall_from_host(turn: Turn, row: int) -> None:
     """Take back everything that the pilots of a host hold and have not started."""
     attempts = turn.state.attempts
     pilots = [turn.state.pilots[number] for number in turn.state.on_host.get(row, ())]
     for pilot in [pilot for pilot in pilots if pilot.state == LIVE]:
         for rows in _newest_first(turn, pilot):
-            if all(attempts.state[each] == GRANTED for each in rows):
+            if _none_started(attempts, rows):
                 pilot.recalling.update((attempts.number[each], False) for each in rows)
         if pilot.recalling:
             answer_waiting(turn, pilot)

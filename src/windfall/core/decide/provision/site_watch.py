@@ -16,11 +16,10 @@ from __future__ import annotations
 from windfall.core.decide.provision.demand import View
 from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import LEAVING, LIVE, RUNNING
-from windfall.core.state.world import SiteState, State
+from windfall.core.state.world import SiteState
 from windfall.core.turn import Turn
 
 CHECKS_PER_PERIOD = 3  # in the time after which a site is suspect
-MAX_HISTORY = 100  # lines of a site's history
 
 
 def watch_sites(turn: Turn) -> None:
@@ -102,26 +101,3 @@ def _retry_all_sites(turn: Turn) -> None:
         site.session.retry_after, site.session.probing = 0, True  # a failure doubles the back-off
         turn.emit(f.SiteNoted(turn.now, name, "blackout", text))
     turn.provision.changed = True
-
-
-# --- history ------------------------------------------------------------------------------------------------------
-
-
-def site_judged(state: State, fact: f.SiteJudged) -> None:
-    """Fold that a site is suspect, or answers again."""
-    site = state.sites[fact.site]
-    site.suspect_since = fact.suspect
-    state.version += 1  # tasks bound to this site may go elsewhere
-    state.sites_with_orders[site.name] = None
-    note(site, fact.at, "suspect" if fact.suspect else "answers", fact.says)
-
-
-def site_noted(state: State, fact: f.SiteNoted) -> None:
-    """Fold a decision that is kept in a site's history only."""
-    note(state.sites[fact.site], fact.at, fact.kind, fact.says)
-
-
-def note(site: SiteState, at: int, kind: str, says: str) -> None:
-    """Add a line to a site's history, and drop the oldest beyond a hundred."""
-    site.history.append((at, kind, says))
-    del site.history[:-MAX_HISTORY]

@@ -1,19 +1,18 @@
-"""Deadlines of attempts: one that has not reported in time has its task given to another host, too (algorithm 2 of
-GridBot, its first half).
+"""Deadlines of attempts: a task whose attempt has not reported in time is granted to another host, too (the first half
+of GridBot's algorithm 2).
 
 Rules
-  * A deadline counts from the grant.  It comes from the bag's `attempt-deadline`, in seconds; with the preset
-    `deadline` and nothing said it is a few times what such tasks take.  What is undefined or an error is none.
-  * A task is *overdue* when every attempt of it in play is past its own deadline.  It then stands in its class's place
-    in the order, before tasks that nobody runs: it came earlier.  Pilots are started for it as for any other.
-  * The old attempt goes on, and its result is as good as any: the first wins (`endings.py`).
-  * Never on a host that runs the task already, at another site rather than at the same, and never more than a few
-    attempts of it at a time.
-  * What has external effects, goes in batches or pipelines, or has pilots of its own, has no deadlines.
-  * After a restart nothing is overdue before one lease has passed: silence until then means nothing.
+  * A deadline counts from the grant.  The bag's `attempt-deadline` sets it, in seconds; the preset `deadline` alone
+    sets a few times the usual time of such tasks.  An undefined value, or an error, sets none.
+  * A task is *overdue* when each of its attempts in play is past its deadline.  An overdue task then stands in its
+    class's place in the order, before the tasks that nobody runs, for it came earlier; pilots are started for it.
+  * The old attempt goes on, and its result is as good as any: the first one wins (`exchange/verdicts.py`).
+  * No host runs a task twice at a time; another site comes before the same site; a task has at most a few attempts.
+  * Tasks with external effects, in batches or pipelines, or with pilots of their own have no deadlines.
+  * After a restart no task is overdue before one lease has passed: silence until then means nothing.
 
-All of this is volatile: it follows from when attempts were granted.  Looking costs one pass over the attempts in play,
-when the first of them falls due and at most once a second.
+Overdue tasks are volatile: they follow from when attempts were granted.  A check costs one pass over the attempts in
+play, when the first of them falls due and at most once a second.
 """
 
 from __future__ import annotations
@@ -21,60 +20,48 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import islice
 
-import numpy as np
-
 from windfall.core.decide.grant import per_host
 from windfall.core.decide.grant.draft import Recipient
-from windfall.core.decide.replicas.candidates import DEADLINE, may_run_twice, replicates, setting
 from windfall.core.decide.replicas.caps import cap, usual_time
 from windfall.core.expressions import attributes
 from windfall.core.expressions.classads import Value, program_of, why_no_value
 from windfall.core.messages import facts as f
-from windfall.core.messages.lifecycle import ACTIVE, GRANTED, STARTED
+from windfall.core.messages.lifecycle import ACTIVE
+from windfall.core.state.columns import TASK_MASK
 from windfall.core.state.world import BagState, PilotState, State, TaskClass
 from windfall.core.turn import Turn
 from windfall.model.policies.replica_caps import PER_TASK
 
-EVERY = 1_000  # ms between two looks at one bag
-USUAL = 3  # with the preset: times what such tasks take,
+EVERY = 1_000  # ms between two checks of one bag
+TIMES_USUAL = 3  # the preset's deadline, in usual times of such tasks,
 SHORTEST = 60_000  # and no less than so many ms
 NEVER = 1 << 61
-MOST_PER_TASK = 4  # attempts of one task at a time, unless the bag says otherwise
-MOST_SEEN = 64  # overdue tasks of a class that are looked at for one request
+MOST_PER_TASK = 4  # attempts of one task at a time, unless the bag's user says otherwise
+MOST_SEEN = 64  # overdue tasks of a class that one request goes through
 
 
-def has_deadlines(bag: BagState) -> bool:
-    return may_run_twice(bag) and ("attempt-deadline" in bag.policy or setting(bag) == DEADLINE)
-
-
-def note_replication(state: State, bag: BagState) -> None:
-    """Whether its tasks may run twice at a time, and why."""
-    for of, may in ((state.replicating, replicates(bag) and not bag.ended), (state.deadlines, has_deadlines(bag))):
-        if may:
-            of[bag.number] = None
-        else:
-            of.pop(bag.number, None)
+# --- deadlines --------------------------------------------------------------------------------------------------------
 
 
 def deadline_span(turn: Turn, cls: TaskClass, pilot: PilotState) -> int:
-    """Ms from its grant that an attempt of such a task on such a pilot may take."""
+    """Return the ms from its grant that an attempt of the class on the pilot may take; NEVER: it has no deadline."""
     bag = turn.state.bags[cls.bag]
     if "attempt-deadline" not in bag.policy:
         usual = usual_time(turn.state, cls)
-        return max(round(USUAL * usual), SHORTEST) if usual else NEVER
-    known = program_of(bag, "attempt-deadline")
+        return max(round(TIMES_USUAL * usual), SHORTEST) if usual else NEVER
+    expression = program_of(bag, "attempt-deadline")
     values = _values(turn.state, turn.now, cls, pilot, turn.grants.orders.published(turn.state, turn.now, pilot))
-    found = known.result(tuple(values.values()))
+    found = expression.result(tuple(values.values()))
     return NEVER if isinstance(found, str) or not 0 < found < 1 << 40 else round(found * 1000)
 
 
 def _values(
     state: State, now: int, cls: TaskClass, pilot: PilotState, published: Mapping[str, Value]
 ) -> dict[str, Value]:
-    """Of what its `attempt-deadline` speaks of, in the order in which it does."""
+    """Return the attributes that the bag's `attempt-deadline` uses, in its order, with their values."""
     bag = state.bags[cls.bag]
     uses = program_of(bag, "attempt-deadline").uses
-    subject = attributes.Subject(state, now, bag, state.sites[pilot.site], cls, pilot)
+    subject = attributes.Subject(state, now, bag, state.sites[pilot.site], cls=cls, pilot=pilot)
     if "PerHost" in uses:
         most = per_host.limit(state, now, pilot, cls, published)
         published = {**published, "PerHost": most if most < per_host.NO_LIMIT else None}
@@ -82,7 +69,7 @@ def _values(
 
 
 def why_no_deadline(state: State, now: int, cls: TaskClass, pilot: PilotState) -> str:
-    """Why its `attempt-deadline` sets none for an attempt there; "" if it sets one, or there is none to ask."""
+    """Say why the bag's `attempt-deadline` sets none for an attempt on the pilot; "" if it sets one or is not given."""
     text = state.bags[cls.bag].policy.get("attempt-deadline")
     if text is None:
         return ""
@@ -93,64 +80,68 @@ def why_no_deadline(state: State, now: int, cls: TaskClass, pilot: PilotState) -
 
 
 def watch_grant(turn: Turn, pilot: PilotState, groups: list[f.Group]) -> None:
-    """These have just been granted."""
+    """Set a timer for the first deadline of what has just been granted."""
     for number in {group.bag: None for group in groups if group.bag in turn.state.deadlines}:
         first = min(deadline_span(turn, _class(turn.state, group), pilot) for group in groups if group.bag == number)
-        _look_at(turn, number, turn.now + min(first, SHORTEST))
+        _check_at(turn, number, turn.now + min(first, SHORTEST))
 
 
 def _class(state: State, group: f.Group) -> TaskClass:
     return state.bags[group.bag].classes[group.target, group.variant]
 
 
-def _look_at(turn: Turn, bag: int, at: int) -> None:
-    if at < turn.replicas.expiries.get(bag, NEVER):
-        turn.replicas.expiries[bag] = at
+def _check_at(turn: Turn, bag: int, at: int) -> None:
+    if at < turn.replicas.overdue_timers.get(bag, NEVER):
+        turn.replicas.overdue_timers[bag] = at
         turn.timers.add(at, "expiry", bag)
 
 
 def expiry_due(turn: Turn, number: int) -> None:
-    if turn.replicas.expiries.get(number, NEVER) <= turn.now:
-        del turn.replicas.expiries[number]
+    if turn.replicas.overdue_timers.get(number, NEVER) <= turn.now:
+        del turn.replicas.overdue_timers[number]
         find_overdue(turn, number)
 
 
 def resume(turn: Turn) -> None:
     for number in turn.state.deadlines:
-        _look_at(turn, number, turn.grace_ends())
+        _check_at(turn, number, turn.grace_ends())
 
 
 def find_overdue(turn: Turn, number: int) -> None:
-    """Which of its tasks are overdue now, and when to look again."""
+    """List the bag's overdue tasks anew, and set the timer for the next check."""
     bag = turn.state.bags.get(number)
     if bag is None or number not in turn.state.deadlines:
         return
-    due, watchful = _due(turn, bag)
-    before = [task for cls in bag.classes.values() for task in cls.overdue]
+    due, check_soon = _due_times(turn, bag)
+    before = _overdue_tasks(bag)
     for cls in bag.classes.values():
         cls.overdue.clear()
-    for ref, hosts in _hosts(turn.state, bag, {ref: [] for ref, at in due.items() if at <= turn.now}).items():
-        _add(turn.state, bag, ref & 0xFFFFFFFF, tuple(hosts))
-    if [task for cls in bag.classes.values() for task in cls.overdue] != before:
+    overdue = [ref for ref, at in due.items() if at <= turn.now]
+    for ref, hosts in _hosts_of(turn.state, bag, overdue).items():
+        _list_overdue(turn.state, bag, ref & TASK_MASK, tuple(hosts))
+    if _overdue_tasks(bag) != before:
         turn.state.version += 1
         turn.provision.changed = True
     first = min([at for at in due.values() if turn.now < at < NEVER], default=NEVER)
-    first = min(first, turn.now + SHORTEST) if watchful else first
+    first = min(first, turn.now + SHORTEST) if check_soon else first
     if first < NEVER:
-        _look_at(turn, number, max(first, turn.now + EVERY))
+        _check_at(turn, number, max(first, turn.now + EVERY))
 
 
-def _due(turn: Turn, bag: BagState) -> tuple[dict[int, int], bool]:
-    """When each of its tasks in play is overdue: by the last of its attempts.  And is it to be looked at again before
-    long: one of them is past its deadline and another one not, or how long such tasks take is not known yet?"""
+def _overdue_tasks(bag: BagState) -> list[int]:
+    return [task for cls in bag.classes.values() for task in cls.overdue]
+
+
+def _due_times(turn: Turn, bag: BagState) -> tuple[dict[int, int], bool]:
+    """Return when each task in play is overdue, by the last of its attempts.  And must the check be repeated soon: is
+    one attempt past its deadline while another is not, or may a deadline move?"""
     attempts = turn.state.attempts
-    states, refs = attempts.np_state[: attempts.rows], attempts.np_task[: attempts.rows]
-    rows = np.flatnonzero((refs >> 32 == bag.number) & ((states == STARTED) | (states == GRANTED)))
+    rows = attempts.in_play(bag.number)
     spans: dict[tuple[int, int], int] = {}
     due: dict[int, int] = {}
-    watchful = False
-    pairs = zip(rows.tolist(), attempts.np_cls[rows].tolist(), attempts.np_pilot[rows].tolist(), strict=True)
-    for row, cls, pilot in pairs:
+    any_past = False
+    kinds = zip(rows.tolist(), attempts.np_cls[rows].tolist(), attempts.np_pilot[rows].tolist(), strict=True)
+    for row, cls, pilot in kinds:
         span = spans.get((cls, pilot))
         if span is None:
             span = spans[cls, pilot] = deadline_span(turn, turn.state.classes[cls], turn.state.pilots[pilot])
@@ -158,37 +149,41 @@ def _due(turn: Turn, bag: BagState) -> tuple[dict[int, int], bool]:
         at = attempts.granted[row] + span
         at = max(at, turn.grace_ends()) if attempts.granted[row] < turn.resumed else at
         due[ref] = max(due.get(ref, 0), at)
-        watchful = watchful or at <= turn.now
-    return due, watchful or bool(due and _moves(bag))
+        any_past = any_past or at <= turn.now
+    return due, any_past or bool(due and _deadline_moves(bag))
 
 
-def _moves(bag: BagState) -> bool:
-    """May a deadline come earlier than it was said to be?"""
+def _deadline_moves(bag: BagState) -> bool:
+    """May a deadline come earlier than it was reckoned?"""
     if "attempt-deadline" not in bag.policy:
         return True
     return not all(path in attributes.LASTING for path in program_of(bag, "attempt-deadline").uses)
 
 
-def _hosts(state: State, bag: BagState, found: dict[int, list[int]]) -> dict[int, list[int]]:
-    """Those that have each of these tasks, or may have: rows of hosts."""
+def _hosts_of(state: State, bag: BagState, refs: list[int]) -> dict[int, list[int]]:
+    """Return the rows of the hosts that run each of these tasks, or may run it."""
     attempts = state.attempts
+    found: dict[int, list[int]] = {ref: [] for ref in refs}
     for row in attempts.of_bag(bag.number).tolist() if found else ():
         if (hosts := found.get(attempts.task[row])) is not None:
             hosts.append(state.pilots[attempts.pilot[row]].row)
     return found
 
 
-def _add(state: State, bag: BagState, task: int, hosts: tuple[int, ...]) -> None:
-    """To those that may be given to another host."""
+def _list_overdue(state: State, bag: BagState, task: int, hosts: tuple[int, ...]) -> None:
     cls = bag.classes.get((bag.target_of(task), bag.tasks.variant[task]))
-    if cls is not None and not cls.in_chain and bag.tasks.live[task] < cap(bag, PER_TASK, MOST_PER_TASK):
+    if cls is not None and not cls.in_chain and _may_have_another(bag, task):
         cls.overdue[task] = hosts
         state.overdue[cls.number] = None
 
 
+def _may_have_another(bag: BagState, task: int) -> bool:
+    return bag.tasks.live[task] < cap(bag, PER_TASK, MOST_PER_TASK)
+
+
 def prune(state: State) -> None:
-    """Forget those that are not overdue any more: they have ended, or one of their attempts has, and they go another
-    way from now on; or one that was lost has come back, and there are as many as may be."""
+    """Drop tasks from the lists that are not overdue any more: the task has ended, one of its attempts has, or a lost
+    attempt has come back and the task has as many as it may have."""
     for number in list(state.overdue):
         cls = state.classes.get(number)
         if cls is not None and cls.bag in state.deadlines:
@@ -201,16 +196,17 @@ def prune(state: State) -> None:
 
 
 def _is_still_overdue(bag: BagState, cls: TaskClass, task: int) -> bool:
-    same = bag.tasks.state[task] == ACTIVE and bag.classes.get((cls.target, bag.tasks.variant[task])) is cls
-    return same and bag.tasks.live[task] < cap(bag, PER_TASK, MOST_PER_TASK)
+    is_same = bag.tasks.state[task] == ACTIVE and bag.classes.get((cls.target, bag.tasks.variant[task])) is cls
+    return is_same and _may_have_another(bag, task)
 
 
 # --- granting ---------------------------------------------------------------------------------------------------------
 
 
 def classes_with_overdue(state: State) -> list[TaskClass]:
-    """Classes with overdue tasks, those of paused bags aside.  Every request asks, so of each only the first is looked
-    at; who takes some sees about the others."""
+    """Return the classes with overdue tasks, those of paused bags apart.
+
+    Every request asks, so only the first task of each class is checked; `add_overdue` checks the others."""
     found = []
     for number in list(state.overdue):
         cls = state.classes.get(number)
@@ -228,12 +224,12 @@ def classes_with_overdue(state: State) -> list[TaskClass]:
 
 
 def has_overdue_for(state: State, pilot: PilotState, cls: TaskClass) -> bool:
-    """Is there any overdue task of the class that its host does not run itself?"""
+    """Is there an overdue task of the class that the pilot's host does not run itself?"""
     return next(_for_host(state, pilot, cls), None) is not None
 
 
 def count_overdue_for(state: State, pilot: PilotState, cls: TaskClass, most: int) -> int:
-    """How many of these there are, up to so many."""
+    """Count the overdue tasks of the class that the pilot's host does not run itself, up to `most`."""
     return sum(1 for _ in islice(_for_host(state, pilot, cls), most)) if cls.overdue else 0
 
 
@@ -247,13 +243,13 @@ def add_overdue(turn: Turn, to: Recipient, cls: TaskClass, most: int) -> int:
     many."""
     state, pilot = turn.state, to.pilot
     seen = dict(islice(_for_host(state, pilot, cls), MOST_SEEN))
-    here = {task: any(state.host_names[row][0] == pilot.site for row in hosts) for task, hosts in seen.items()}
+    is_here = {task: any(state.host_names[row][0] == pilot.site for row in hosts) for task, hosts in seen.items()}
     live = state.bags[cls.bag].tasks.live
-    tasks = sorted(here, key=lambda task: (live[task], here[task]))[: max(most, 0)]
+    tasks = sorted(is_here, key=lambda task: (live[task], is_here[task]))[: max(most, 0)]
     for task in tasks:
         del cls.overdue[task]
     if tasks:
-        state.version += 1  # who waited behind them may have something else now
-        _look_at(turn, cls.bag, turn.now + EVERY)
+        state.version += 1  # pilots that waited behind these tasks may have others now
+        _check_at(turn, cls.bag, turn.now + EVERY)
         to.groups.append(cls.group(tasks, state.attempts.numbers(len(tasks))))
     return len(tasks)

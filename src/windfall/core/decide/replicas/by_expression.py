@@ -1,10 +1,10 @@
-"""Replicas by expression: the bag says which of its running tasks are to be given to one more host (GridBot's
+"""Replicas by expression: the bag's `replicate` says which of its running tasks get one more attempt (GridBot's
 `ReplicationRequirements`).
 
-The expression speaks of the task's ad, in which `Replica1`, `Replica2` and so on are the hosts that have it, oldest
-first; and of the bag.  It is evaluated in cycles, as in algorithm 2: the tasks in play are gone through, those with the
-fewest attempts first and of these the oldest, a part of them in each step; when all were seen the next cycle begins
-after a while.  What was found stands until somebody takes it, its task changes, or the cycle is over.
+The expression speaks of the bag and of the task's ad, in which `Replica1`, `Replica2` and so on are the hosts that run
+the task, oldest attempt first.  Evaluation goes in cycles, as in algorithm 2: a cycle evaluates the tasks in play,
+those with the fewest attempts first and of these the oldest, some of them in each step; the next cycle begins a while
+after the last one began.  A task stays wanted until a pilot takes it, its attempts change, or the cycle is over.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from functools import partial
 
 import numpy as np
 
-from windfall.core.decide.replicas.session import Scan
+from windfall.core.decide.replicas.session import Cycle
 from windfall.core.expressions import attributes
 from windfall.core.expressions.classads import Value, matches, program, program_of, why_not
 from windfall.core.messages.lifecycle import ACTIVE, GRANTED, STARTED
+from windfall.core.state.columns import ref_of
 from windfall.core.state.world import BagState, PilotState, State, TaskClass
 from windfall.core.turn import Turn
 
-CYCLE = 10_000  # ms from the beginning of one to that of the next
-MOST_EVALUATED = 256  # tasks that are looked at in one step, of all bags,
-LEAST_PER_BAG = 8  # and of each of them
-PAUSE = 100  # ms, while there are more
-MOST_WANTED = 256  # that wait to be taken
+CYCLE = 10_000  # ms from the beginning of one cycle to that of the next
+MOST_EVALUATED = 256  # tasks of all bags evaluated in one step,
+LEAST_PER_BAG = 8  # but of each bag no fewer than these
+PAUSE = 100  # ms until the cycle goes on
+MOST_WANTED = 256  # tasks of one bag that wait for a pilot
 
 Read = Callable[["RunningTask"], Value]
 Published = Callable[[PilotState], Mapping[str, Value]]  # the ad of a pilot's host
@@ -35,71 +36,94 @@ Published = Callable[[PilotState], Mapping[str, Value]]  # the ad of a pilot's h
 
 @dataclass(slots=True)
 class RunningTask:
-    """A task that runs, the rows of its attempts, oldest first, and where to look up the ads of their hosts."""
+    """A running task as its bag's expression sees it."""
 
     subject: attributes.Subject
-    rows: list[int]
+    rows: list[int]  # of its attempts, oldest first
     published: Published
 
 
-def continue_cycle(turn: Turn, bag: BagState, text: str, most: int) -> Scan:
-    """Go on with the cycle, or begin another one."""
-    found = turn.replicas.cycles.get(bag.number)
-    if found is None or found.text != text:
-        for number in [number for number in turn.replicas.cycles if number not in turn.state.replicating]:
-            del turn.replicas.cycles[number]  # bags that have ended since
-        found = turn.replicas.cycles[bag.number] = Scan(text)
-    if found.queue and turn.now >= found.begins and len(found.found) >= MOST_WANTED:
-        found.begins = turn.now + CYCLE
-        found.found.clear()  # nobody has taken these: let others be found
-    if not found.queue and turn.now >= found.begins:
-        found.begins, found.queue = turn.now + CYCLE, _in_play(turn, bag, most)
-        found.found.clear()
-    tasks = bag.tasks
+def continue_cycle(turn: Turn, bag: BagState, text: str, most: int) -> Cycle:
+    """Evaluate a part of the bag's tasks, in the present cycle or a new one.  A task has at most `most` attempts."""
+    cycle = _present_cycle(turn, bag, text, most)
+    _drop_changed(bag, cycle)
+    tasks, wanted = bag.tasks, cycle.wanted
     turn.state.attempts.index(bag.number)
-    for task in [task for task, live in found.found.items() if tasks.state[task] != ACTIVE or tasks.live[task] != live]:
-        del found.found[task]
-    wants = program_of(bag, "replicate")
-    reads = [reader(path) for path in wants.uses]
-    published = partial(turn.grants.orders.published, turn.state, turn.now)
+    asks_for = _evaluator(turn, bag)
     for _ in range(max(MOST_EVALUATED - turn.replicas.evaluated, LEAST_PER_BAG)):
-        if not found.queue or len(found.found) >= MOST_WANTED:
+        if not cycle.queue or len(wanted) >= MOST_WANTED:
             break
-        task = found.queue.popleft()
+        task = cycle.queue.popleft()
         turn.replicas.evaluated += 1
-        case = None
-        if tasks.state[task] == ACTIVE and 0 < tasks.live[task] < most:
-            case = _case(turn.state, turn.now, bag, task, published)
-        wanted = case is not None and matches(wants.result(tuple([read(case) for read in reads])))
-        if wanted and (len(found.found) < MOST_WANTED // 2 or not _beside_first(turn, bag, found, task)):
-            found.found[task] = tasks.live[task]
-    return found
+        if tasks.state[task] != ACTIVE or not 0 < tasks.live[task] < most or not asks_for(task):
+            continue
+        if len(wanted) < MOST_WANTED // 2 or not _shares_host_with_first(turn, bag, cycle, task):
+            wanted[task] = tasks.live[task]
+    return cycle
 
 
-def _beside_first(turn: Turn, bag: BagState, found: Scan, task: int) -> bool:
-    """Does it run on the host that runs the first one?  A large host is to find some that it does not run itself."""
-    first = next(iter(found.found))
+def _present_cycle(turn: Turn, bag: BagState, text: str, most: int) -> Cycle:
+    cycles = turn.replicas.cycles
+    cycle = cycles.get(bag.number)
+    if cycle is None or cycle.text != text:
+        for number in [number for number in cycles if number not in turn.state.replicating]:
+            del cycles[number]  # of bags that have ended since
+        cycle = cycles[bag.number] = Cycle(text)
+    if turn.now < cycle.next_begins:
+        return cycle
+    if cycle.queue and len(cycle.wanted) >= MOST_WANTED:
+        cycle.next_begins = turn.now + CYCLE
+        cycle.wanted.clear()  # no pilot took these: evaluate others
+    if not cycle.queue:
+        cycle.next_begins, cycle.queue = turn.now + CYCLE, _in_play(turn, bag, most)
+        cycle.wanted.clear()
+    return cycle
+
+
+def _drop_changed(bag: BagState, cycle: Cycle) -> None:
+    """Drop the wanted tasks that have ended, or whose attempts are not those of the evaluation."""
+    tasks = bag.tasks
+    changed = [task for task, live in cycle.wanted.items() if tasks.state[task] != ACTIVE or tasks.live[task] != live]
+    for task in changed:
+        del cycle.wanted[task]
+
+
+def _evaluator(turn: Turn, bag: BagState) -> Callable[[int], bool]:
+    """Return a function that says whether the expression asks for a replica of a task."""
+    expression = program_of(bag, "replicate")
+    reads = [reader(path) for path in expression.uses]
+    published = partial(turn.grants.orders.published, turn.state, turn.now)
+
+    def asks_for(task: int) -> bool:
+        running = _running_task(turn.state, turn.now, bag, task, published)
+        return running is not None and matches(expression.result(tuple([read(running) for read in reads])))
+
+    return asks_for
+
+
+def _shares_host_with_first(turn: Turn, bag: BagState, cycle: Cycle, task: int) -> bool:
+    """Does the task run on the host of the first wanted one?  A large host must find some that it does not run."""
+    first = next(iter(cycle.wanted))
     return bool(_hosts(turn, bag, task) & _hosts(turn, bag, first))
 
 
 def _hosts(turn: Turn, bag: BagState, task: int) -> set[int]:
     state = turn.state
-    return {state.pilots[state.attempts.pilot[row]].row for row in state.attempts.of_task(bag.number << 32 | task)}
+    return {state.pilots[state.attempts.pilot[row]].row for row in state.attempts.of_task(ref_of(bag.number, task))}
 
 
 def _in_play(turn: Turn, bag: BagState, most: int) -> deque[int]:
     attempts, live = turn.state.attempts, bag.tasks.np_live
-    states, refs = attempts.np_state[: attempts.rows], attempts.np_task[: attempts.rows]
-    rows = np.flatnonzero((refs >> 32 == bag.number) & ((states == STARTED) | (states == GRANTED)))
-    tasks = refs[rows] & 0xFFFFFFFF
+    rows = attempts.in_play(bag.number)
+    tasks = attempts.tasks_of(rows)
     rows, tasks = rows[live[tasks] < most], tasks[live[tasks] < most]
     order = np.lexsort((attempts.np_granted[rows], live[tasks]))
     return deque(dict.fromkeys(tasks[order].tolist()))
 
 
-def _case(state: State, now: int, bag: BagState, task: int, published: Published) -> RunningTask | None:
+def _running_task(state: State, now: int, bag: BagState, task: int, published: Published) -> RunningTask | None:
     attempts = state.attempts
-    rows = [row for row in attempts.of_task(bag.number << 32 | task) if attempts.state[row] in (GRANTED, STARTED)]
+    rows = [row for row in attempts.of_task(ref_of(bag.number, task)) if attempts.state[row] in (GRANTED, STARTED)]
     rows.sort(key=lambda row: (attempts.granted[row], attempts.number[row]))
     cls: TaskClass | None = bag.classes.get((bag.target_of(task), bag.tasks.variant[task]))
     if not rows or cls is None:
@@ -109,28 +133,33 @@ def _case(state: State, now: int, bag: BagState, task: int, published: Published
 
 
 def why_not_wanted(state: State, now: int, bag: BagState, task: int, text: str) -> str:
-    """Why the expression asks for no replica of a task that runs; "" if it asks for one."""
-    case = _case(state, now, bag, task, lambda pilot: attributes.host_ad(state, pilot, now))
-    return why_not(text, {path: reader(path)(case) for path in program(text).uses}) if case is not None else ""
+    """Say why the expression asks for no replica of a running task; "" if it asks for one."""
+    running = _running_task(state, now, bag, task, lambda pilot: attributes.host_ad(state, pilot, now))
+    if running is None:
+        return ""
+    return why_not(text, {path: reader(path)(running) for path in program(text).uses})
 
 
 def reader(path: str) -> Read:
+    """Return the function that reads an attribute of a running task."""
     if path == "Task.NumberOfReplicas":
-        return lambda case: len(case.rows)
+        return lambda running: len(running.rows)
     if not path.startswith("Task.Replica"):
-        return lambda case: attributes.value_now(case.subject, path)
+        return lambda running: attributes.value_now(running.subject, path)
     which, _, rest = path.removeprefix("Task.Replica").partition(".")
     place = int(which) - 1
-    return lambda case: _of_replica(case, place, rest)
+    return lambda running: _of_replica(running, place, rest)
 
 
-def _of_replica(case: RunningTask, place: int, rest: str) -> Value:
-    """Of the host that has it, as it is published; undefined where there are not so many."""
-    if place >= len(case.rows):
+def _of_replica(running: RunningTask, place: int, rest: str) -> Value:
+    """Read an attribute of the host that runs the attempt at this place; undefined where there are fewer attempts."""
+    if place >= len(running.rows):
         return None
-    bag, state, now = case.subject.bag, case.subject.state, case.subject.now
+    asked = running.subject
+    state = asked.state
     if rest == "SentTime":
-        return state.attempts.granted[case.rows[place]] // 1000
-    pilot = state.pilots[state.attempts.pilot[case.rows[place]]]
-    subject = attributes.Subject(state, now, bag, state.sites[pilot.site], case.subject.cls, pilot)
-    return attributes.value_from_ad(subject, rest, case.published(pilot))
+        return state.attempts.granted[running.rows[place]] // 1000
+    pilot = state.pilots[state.attempts.pilot[running.rows[place]]]
+    subject = attributes.Subject(
+        state, asked.now, asked.bag, state.sites[pilot.site], cls=asked.cls, pilot=pilot)
+    return attributes.value_from_ad(subject, rest, running.published(pilot))

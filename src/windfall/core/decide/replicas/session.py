@@ -1,4 +1,4 @@
-"""What the search for replicas keeps from one step to the next; volatile."""
+"""What the deciders of replicas keep from one step to the next; volatile."""
 
 from __future__ import annotations
 
@@ -10,47 +10,49 @@ from windfall.core.state.accounts import UNLIMITED
 from windfall.core.state.world import TaskClass
 
 
-class Late(NamedTuple):
+class LateTask(NamedTuple):
+    """A straggler: a task that may have one more attempt, and its attempts when it was found."""
+
     task: int
     cls: TaskClass
-    hosts: tuple[int, ...]  # rows of those that run it
+    hosts: tuple[int, ...]  # rows of the hosts that run the task
     sites: tuple[str, ...]
-    live: int  # attempts that the task has,
-    tries: int  # and has had
-    since: int  # when the one that is late started
+    live: int  # attempts in play
+    tries: int  # attempts so far
+    since: int  # when the late attempt started
 
 
 @dataclass(slots=True)
-class Tail:
-    """What of one bag may have a replica now."""
+class ReplicaScan:
+    """The tasks of one bag that may have a replica now, and how long the scan holds."""
 
-    late: list[Late] = field(default_factory=list)
-    next: int = 0  # when another task will be late; 0: not by time alone
-    coming: list[tuple[int, int, int]] = field(default_factory=list)  # when, row, attempt; last first
-    beyond: int = 0  # when another one is late after those; 0: none
-    left: int = UNLIMITED  # ms of cores that replicas may still take
-    until: int = 0  # it holds, but for tasks that end or have a replica meanwhile
-    more: bool = False  # there may be others that are late
-    done: int = -1  # tasks of its classes that had ended then, where that is all it depends on
-    news: int = 0  # of the bag, when it was looked for
+    late: list[LateTask] = field(default_factory=list)
+    next_late_at: int = 0  # when another task becomes late; 0: time alone makes none late
+    soon_late: list[tuple[int, int, int]] = field(default_factory=list)  # (when, row, attempt), the last first
+    late_after_those: int = 0  # when the first task becomes late that `soon_late` does not list; 0: none does
+    core_ms_left: int = UNLIMITED  # what replicas of the bag may still use
+    holds_until: int = 0  # apart from tasks that end or get a replica meanwhile
+    has_more: bool = False  # more tasks are late than the scan lists
+    successes: int = -1  # of the bag's classes at the scan, where it depends on nothing else; else -1
+    replica_version: int = 0  # of the bag at the scan
 
 
 @dataclass(slots=True)
-class Scan:
-    """One bag's present cycle."""
+class Cycle:
+    """One round of evaluations of a bag's `replicate` expression."""
 
     text: str
-    begins: int = 0  # when the next one does
-    queue: deque[int] = field(default_factory=deque)  # tasks that were not looked at yet
-    found: dict[int, int] = field(default_factory=dict)  # those to replicate → their attempts then
+    next_begins: int = 0
+    queue: deque[int] = field(default_factory=deque)  # tasks that the cycle has not evaluated yet
+    wanted: dict[int, int] = field(default_factory=dict)  # task to replicate → its live attempts when evaluated
 
 
 @dataclass(slots=True)
 class ReplicaSession:
-    scans: dict[int, Tail] = field(default_factory=dict)  # of this step: bag → what may have a replica
-    any_late: tuple[int, bool] = (-1, False)  # of this step: after so many facts, is there anything to replicate?
-    kept_scans: dict[int, Tail] = field(default_factory=dict)  # of earlier steps
-    looks_late: dict[int, int] = field(default_factory=dict)  # bag → when another of its tasks is late
-    cycles: dict[int, Scan] = field(default_factory=dict)  # bag → its present cycle of evaluations
-    evaluated: int = 0  # of this step: tasks of all bags for which an expression was evaluated
-    expiries: dict[int, int] = field(default_factory=dict)  # bag → when the next of its attempts may be overdue
+    scans: dict[int, ReplicaScan] = field(default_factory=dict)  # of this step, by bag
+    any_late: tuple[int, bool] = (-1, False)  # (facts of this step so far, was there anything to replicate then?)
+    kept_scans: dict[int, ReplicaScan] = field(default_factory=dict)  # of earlier steps, by bag
+    late_timers: dict[int, int] = field(default_factory=dict)  # bag → when its next timer for a late task fires
+    cycles: dict[int, Cycle] = field(default_factory=dict)  # by bag
+    evaluated: int = 0  # expressions evaluated in this step, for tasks of all bags
+    overdue_timers: dict[int, int] = field(default_factory=dict)  # bag → when its attempts are next checked for overdue

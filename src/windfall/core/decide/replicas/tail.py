@@ -1,13 +1,12 @@
-"""The tail of a bag: its last round, in which fewer of its tasks wait than are out (`BagState.in_tail`).  To see it
-nobody need know how many hosts there are.
+"""The tail of a bag: its last round, in which fewer of its tasks wait than run (`BagState.in_tail`).
 
 Rules, for bags that may have replicas
-  * Grants shrink to one task an answer, unless tasks are so short that several are sent at a time anyhow: what is left
-    is spread over those who ask.
-  * Of those who wait, hosts that are known to be reliable come first, and of these the fast ones.
-And for every bag
-  * When each task that is out should have ended is estimated: from when it started, how long such tasks take, and how
-    fast its host is.  It is shown, and decides nothing.
+  * A grant brings one task, unless tasks are so short that several are prefetched anyhow: the last tasks are spread
+    over the pilots that ask.
+  * Of waiting pilots, those on reliable hosts come first, and of these the fast ones.
+For every bag
+  * The end of each running task is estimated from its start, its class's usual time and the speed of its host.  The
+    estimate is shown, and decides nothing.
 """
 
 from __future__ import annotations
@@ -16,35 +15,34 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from windfall.core.decide.replicas.candidates import first_in_order
 from windfall.core.decide.replicas.caps import usual_time
-from windfall.core.messages.lifecycle import GRANTED, STARTED
-from windfall.core.state.estimates import bad_hosts
+from windfall.core.decide.replicas.scan import first_in_order
+from windfall.core.state.host_table import bad_hosts
 from windfall.core.state.world import BagState, PilotClass, State, TaskClass
 from windfall.core.turn import Turn
 
-SORTED_FIRST = 64  # of those who wait, mostly
-LAST = 1e9  # later than the slowest
-MOST_SHOWN = 1_000  # tasks out, up to which the end of a bag is estimated
+SORTED_FIRST = 64  # waiting pilots that are sorted before the others: mostly they are enough
+SLOWEST = 1e9  # places a pilot behind the slowest
+MOST_SHOWN = 1_000  # running tasks up to which the end of a bag is estimated
 
 
 def grant_size_in_tail(turn: Turn, cls: TaskClass, most: int) -> int:
-    """How many of so many to hand out in one answer."""
+    """Return how many of so many tasks one answer brings."""
     if most <= 1:
         return most
     usual = usual_time(turn.state, cls)
-    short = 0 < usual < turn.config.prefetch
-    return most if short or not turn.state.bags[cls.bag].in_tail else min(most, 1)
+    is_short = 0 < usual < turn.config.prefetch
+    return most if is_short or not turn.state.bags[cls.bag].in_tail else min(most, 1)
 
 
 def reliable_hosts_first(state: State, waiting: list[PilotClass]) -> Iterator[int]:
-    """Pilots of these classes that wait, those on reliable hosts first, of these the fast ones, and else as they stand.
+    """Yield the waiting pilots of these classes: on reliable hosts first, of these on fast ones, else as they stand.
 
-    All at once: thousands may wait, and are asked whenever something is late."""
+    One sort serves thousands of waiting pilots, for each late task asks."""
     numbers = [number for pc in waiting for number in pc.waiting]
     rows = np.array([row for pc in waiting for row in pc.waiting.values()], dtype=np.int64)
     speed = state.hosts.np_speed[rows]
-    place = np.where(bad_hosts(state.hosts, rows), LAST, 0) - np.where(speed > 0, speed, 1)
+    place = np.where(bad_hosts(state.hosts, rows), SLOWEST, 0) - np.where(speed > 0, speed, 1)
     every = np.arange(len(numbers))
     for at in first_in_order(every, place, SORTED_FIRST).tolist():
         yield numbers[at]
@@ -52,11 +50,11 @@ def reliable_hosts_first(state: State, waiting: list[PilotClass]) -> Iterator[in
         yield numbers[at]
 
 
-# --- what is to be expected -------------------------------------------------------------------------------------------
+# --- estimates --------------------------------------------------------------------------------------------------------
 
 
 def expected_end(state: State, now: int, row: int) -> int:
-    """When an attempt in play should have ended; 0: nobody knows."""
+    """Return when an attempt in play should have ended; 0: unknown."""
     attempts = state.attempts
     usual = usual_time(state, state.classes[attempts.cls[row]])
     if not usual:
@@ -66,27 +64,30 @@ def expected_end(state: State, now: int, row: int) -> int:
 
 
 def expected_ends(state: State, now: int, bag: BagState) -> dict[int, int]:
-    """When each of its tasks that are out should have ended, by the first of its attempts; 0: nobody knows."""
+    """Return when each running task should have ended, by the first of its attempts; 0: unknown."""
     attempts = state.attempts
     found: dict[int, int] = {}
-    for row in attempts.of_bag(bag.number).tolist():
-        if attempts.state[row] in (GRANTED, STARTED):
-            task, at = attempts.task[row] & 0xFFFFFFFF, expected_end(state, now, row)
-            found[task] = min(found.get(task, at), at)
+    for row in attempts.in_play(bag.number).tolist():
+        task, at = attempts.task_of(row), expected_end(state, now, row)
+        found[task] = min(found.get(task, at), at)
     return found
 
 
 def count_late(state: State, now: int, bag: BagState) -> int:
-    """In its tail: tasks that should have ended by now."""
-    if bag.ended or not bag.in_tail or bag.not_ended() > MOST_SHOWN:
+    """Count the tasks of a bag in its tail that should have ended by now."""
+    if not _is_estimated(bag):
         return 0
     return sum(0 < at < now for at in expected_ends(state, now, bag).values())
 
 
 def expected_last_end(state: State, now: int, bag: BagState) -> int:
-    """When a bag in its tail should have ended: not before now; 0 if it is not in its tail, or nobody knows."""
-    if bag.ended or not bag.in_tail or bag.not_ended() > MOST_SHOWN:
+    """Return when a bag in its tail should have ended, not before now; 0: unknown, or not in its tail."""
+    if not _is_estimated(bag):
         return 0
     found = expected_ends(state, now, bag)
-    known = len(found) == bag.not_ended() and all(found.values())
-    return max(now, *found.values()) if found and known else 0
+    is_known = len(found) == bag.not_ended() and all(found.values())
+    return max(now, *found.values()) if found and is_known else 0
+
+
+def _is_estimated(bag: BagState) -> bool:
+    return not bag.ended and bag.in_tail and bag.not_ended() <= MOST_SHOWN

@@ -33,7 +33,7 @@ def append(turn: Turn, event: e.Append) -> None:
         turn.now, bag.number, event.target, first, event.count, key=event.idempotency, source=event.source,
         extends=event.extends and not bag.open,
     ))
-    batches.arm(turn, bag)
+    batches.set_batch_timer(turn, bag)
     if len(bag.targets) > 1:
         cancel_stranded(turn, bag, [])  # a target it waits for may have ended without success
     turn.done(event, first, event.count)
@@ -62,7 +62,7 @@ def append_part(turn: Turn, event: e.AppendPart) -> None:
         turn.now, bag.number, bag.size, count, event.idempotency, pieces=event.pieces, sources=event.sources,
         edges=event.edges,
     ))
-    batches.arm(turn, bag)
+    batches.set_batch_timer(turn, bag)
     cancel_stranded(turn, bag, _failed_prerequisites(bag, event.edges))
     turn.done(event, event.first, count)
 

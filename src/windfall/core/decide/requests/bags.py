@@ -11,7 +11,6 @@ from windfall.core.decide.data.lost_copies import rerun_makers
 from windfall.core.decide.exchange.stranded import cancel_stranded
 from windfall.core.decide.grant.order import prospects, wrong_policy
 from windfall.core.decide.replicas import by_deadline
-from windfall.core.decide.replicas.candidates import NONE
 from windfall.core.decide.requests.request import refusing, the_bag
 from windfall.core.decide.requests.submit import check_budget
 from windfall.core.messages import events as e, facts as f
@@ -23,6 +22,7 @@ from windfall.core.state.world import BagState
 from windfall.core.turn import Turn
 from windfall.errors import Conflict
 from windfall.model.checks.bag import pointless
+from windfall.model.policies.presets import NONE
 
 States = NDArray[np.uint8]
 

@@ -114,7 +114,7 @@ def _empty(turn: Turn, site: SiteState, now: bool) -> None:
         if pilot.state == LIVE:
             turn.emit(f.PilotDraining(turn.now, pilot.number))
             turn.state.pilots_with_news[pilot.number] = None
-    nearest_data.stir(turn)
+    nearest_data.recheck_withheld(turn)
 
 
 @refusing
@@ -131,7 +131,7 @@ def share_site(turn: Turn, event: e.ShareSite) -> None:
         ))
         whom = f"shared with {', '.join(shared)}" if shared else "not shared any more"
         turn.emit(f.SiteNoted(turn.now, site.name, "shared", f"{whom}, by {event.by}"))
-        nearest_data.stir(turn)
+        nearest_data.recheck_withheld(turn)
     turn.done(event)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from windfall.core.decide.grant import batches, fair_share
 from windfall.core.decide.grant.nearest_data import wrong_parameter
 from windfall.core.decide.grant.order import wrong_policy
-from windfall.core.decide.replicas.candidates import PRESETS
 from windfall.core.decide.requests.request import check_size, earlier_answer, refusing
 from windfall.core.messages import events as e, facts as f
 from windfall.core.state import accounts, chains
@@ -15,6 +14,7 @@ from windfall.core.state.world import State
 from windfall.core.turn import Turn
 from windfall.errors import BadInput
 from windfall.model.checks.bag import PROVISION
+from windfall.model.policies.presets import PRESETS
 from windfall.model.suggest import nearest
 
 
@@ -36,8 +36,8 @@ def submit(turn: Turn, event: e.Submit) -> None:
         policy=event.policy, fail_over=event.fail_over,
     ))
     bag = turn.state.bags[number]
-    batches.arm(turn, bag)
-    fair_share.arm(turn)
+    batches.set_batch_timer(turn, bag)
+    fair_share.set_ageing_timer(turn)
     turn.done(event, number, bag.size)
 
 
