@@ -40,7 +40,7 @@ def test_a_success_whose_output_never_arrived_is_none(client, files):
 
 def test_a_success_without_any_file_is_none_where_some_were_asked_for(client):
     row = row_of(client, {}, outputs=["out"])
-    assert (row["state"], row["why"], row["note"]) == ("failed", "output", "its outputs never arrived")
+    assert (row["state"], row["why"], row["note"]) == ("failed", "output", "the outputs never arrived")
 
 
 def test_nor_in_bulk(client):

@@ -37,7 +37,7 @@ def test_results_that_a_vanished_pilot_left_are_salvaged_before_its_tasks_run_ag
     tender.tell(salvaged=[("intent-1", 1)])
     assert states(bench)[0] != "r" and tender.tell().salvage == []
     assert bench.core.state.sites["c1"].history[-1][2] == (
-        "the job of intent-1 is gone: 1 results were found there, 0 tasks run again")
+        "the job of intent-1 is gone: 1 results were found there; 0 tasks run again")
 
 
 def test_tasks_without_salvaged_results_run_again(bench: Bench) -> None:
@@ -53,7 +53,7 @@ def test_salvage_is_given_up_after_two_minutes(bench: Bench) -> None:
     assert bench.attempt(held[0][0]) == "started"
     bench.wait(2_000)
     assert bench.attempt(held[0][0]) == "lost"
-    assert "could not be had in time" in bench.core.state.sites["c1"].history[-1][2]
+    assert "took too long" in bench.core.state.sites["c1"].history[-1][2]
 
 
 def test_pilot_that_speaks_during_its_salvage_is_not_lost(bench: Bench) -> None:

@@ -79,7 +79,7 @@ def test_site_whose_tender_never_lists_is_suspect(bench: Bench) -> None:
         bench.wait(30_000)
         tender.tell()  # a listing is asked for, and never comes
     assert history(bench) == ["suspect"]
-    assert "its batch system lists nothing" in bench.core.state.sites["c1"].history[0][2]
+    assert "no listing from the batch system of c1" in bench.core.state.sites["c1"].history[0][2]
 
 
 def test_demand_of_a_suspect_site_goes_to_another(bench: Bench) -> None:

@@ -106,7 +106,7 @@ def _wanted(turn: Turn, pilot: PilotState, event: e.Exchange) -> int:
     if event.reports:
         if want <= 0 and pilot.waiting_request is not None:
             want = pilot.waiting_request.want
-        if want > 0 and any(report.o == "failed" for report in event.reports) and _others_wait(turn, pilot):
+        if want > 0 and "failed" in [report.o for report in event.reports] and _others_wait(turn, pilot):
             turn.grants.recheck_waiting = True
             return 0
     return want
@@ -119,4 +119,4 @@ def _others_wait(turn: Turn, pilot: PilotState) -> bool:
 
 def _returns_recalled(event: e.Exchange) -> bool:
     """Does the pilot return recalled tasks?  They are for pilots that wait: a prefetch would take them back."""
-    return any(report.why == "recall" for report in event.reports)
+    return "recall" in [report.why for report in event.reports]

@@ -51,13 +51,13 @@ def salvage_due(turn: Turn, number: int) -> None:
     site, pilot = turn.state.sites[intent.site], turn.state.pilots.get(intent.pilot)
     site.session.salvages_due.pop(intent.nonce, None)
     if pilot is None or pilot.heard <= since:
-        _end_salvage(turn, site, intent, "what it left there could not be had in time")
+        _end_salvage(turn, site, intent, "the search for its results took too long")
 
 
 def _end_salvage(turn: Turn, site: SiteState, intent: IntentState, outcome: str) -> None:
     pilot = turn.state.pilots.get(intent.pilot)
     held = pilot.attempts_held if pilot is not None else 0
-    text = f"the job of {intent.nonce} is gone: {outcome}, {held} tasks run again"
+    text = f"the job of {intent.nonce} is gone: {outcome}; {held} tasks run again"
     turn.emit(f.SiteNoted(turn.now, site.name, "salvage", text))
     end_with_pilots(turn, site, [intent])
 

@@ -67,9 +67,9 @@ def _check(turn: Turn, site: SiteState) -> None:
     if site.suspect_since or turn.now < since + turn.config.suspect or not wanted:
         return
     t = site.session
-    who = "its batch system lists nothing" if since == t.listing_asked_at else "nobody there says anything"
+    silent = "listing from the batch system" if since == t.listing_asked_at else "message from the provisioner"
     runs = len(site.intents[RUNNING]) + len(site.intents[LEAVING])
-    text = f"{who} since {(turn.now - since) // 1000} s; {runs} pilots may still run there"
+    text = f"no {silent} of {site.name} for {(turn.now - since) // 1000} s; up to {runs} pilots may still run"
     turn.emit(f.SiteJudged(turn.now, site.name, since, text))
     turn.provision.changed = True  # other sites get the pilots it would have had
 
@@ -83,7 +83,7 @@ def _quiet_since(turn: Turn, site: SiteState) -> int:
 def note_listing(turn: Turn, site: SiteState, began: int) -> None:
     """Clear a suspect site, if its listing began after it had stopped answering."""
     if site.suspect_since and began >= site.suspect_since:
-        text = f"it answers again, after {(turn.now - site.suspect_since) // 1000} s"
+        text = f"{site.name} answers again, after {(turn.now - site.suspect_since) // 1000} s"
         turn.emit(f.SiteJudged(turn.now, site.name, 0, text))
         turn.provision.changed = True
 
@@ -93,11 +93,12 @@ def note_listing(turn: Turn, site: SiteState, began: int) -> None:
 
 def _retry_all_sites(turn: Turn) -> None:
     """Let every site that answers be tried again, with one pilot each."""
-    text = f"no pilot was active anywhere for {(turn.now - turn.provision.last_active) // 1000} s: it is tried again"
+    quiet_s = (turn.now - turn.provision.last_active) // 1000
     for name in turn.state.provisioned_sites:
         site = turn.state.sites[name]
         if site.suspect_since or site.drained or not site.provisioner or not site.limits.shapes:
             continue
         site.session.retry_after, site.session.probing = 0, True  # a failure doubles the back-off
+        text = f"no pilot was active at any site for {quiet_s} s: {name} is tried again with one pilot"
         turn.emit(f.SiteNoted(turn.now, name, "blackout", text))
     turn.provision.changed = True

@@ -58,7 +58,7 @@ def _check_name(turn: Turn, event: e.AddSite, site: SiteState | None) -> None:
 
 def _check_limits(name: str, limits: f.Limits) -> None:
     if problem := wrong_limit(limits):
-        raise BadInput(f"the limits of site {name!r}: {problem}", "0 or more, within reason")
+        raise BadInput(f"site {name}: {problem}")
     # without a wall time a pilot's worst case cannot be reserved, of our budget or of what the account has left
     if (limits.budget > 0 or limits.account) and not all(shape.wall for shape in limits.shapes):
         raise BadInput("under a budget every shape needs a wall time", "say how long its pilots last")
@@ -69,25 +69,25 @@ def wrong_limit(limits: f.Limits) -> str:
     for each in (limits, *limits.shapes):
         for name in each.__struct_fields__:
             if name != "shapes" and not 0 <= getattr(each, name) < MAX_LIMIT:
-                return f"{name} is {getattr(each, name)}"
+                return f"{name} must be from 0 to 2^60, and is {getattr(each, name)}"
     if len(limits.shapes) > MAX_SHAPES:
-        return f"{len(limits.shapes)} shapes, and {MAX_SHAPES} are the most"
+        return f"at most {MAX_SHAPES} shapes, not {len(limits.shapes)}"
     if problem := next(filter(None, map(_wrong_shape, limits.shapes)), ""):
         return problem
     if limits.counts > f.COUNTS_NOT:
-        return f"counts is {limits.counts}"
+        return f"counts must be from 0 to {f.COUNTS_NOT}, and is {limits.counts}"
     if limits.share > MILLI:
-        return f"share is {limits.share} thousandths"
+        return f"share must be at most {MILLI} thousandths, and is {limits.share}"
     return "" if limits.flight else "flight is 0: nothing would ever be started"
 
 
 def _wrong_shape(shape: f.Shape) -> str:
     if not (shape.cores and shape.nodes and shape.cores * shape.nodes <= MAX_CORES):
-        return f"a pilot of {shape.cores} cores on each of {shape.nodes} nodes"
+        return f"a pilot has 1 to {MAX_CORES:,} cores, not {shape.cores} on each of {shape.nodes} nodes"
     if shape.worst > MAX_CORE_MS:
-        return f"a pilot of {shape.cores * shape.nodes} cores for {shape.wall} ms"
+        return f"a pilot of {shape.cores * shape.nodes} cores for {shape.wall} ms is too large"
     if shape.least and not shape.least <= shape.wall:
-        return f"a wall time from {shape.least} ms to {shape.wall} ms"
+        return f"the least wall time, {shape.least} ms, exceeds the wall time, {shape.wall} ms"
     return ""
 
 
@@ -98,7 +98,7 @@ def drain_site(turn: Turn, event: e.DrainSite) -> None:
     if site.drained != event.on:
         turn.emit(f.SiteDrained(turn.now, site.name, event.on, event.by))
         who = event.by or site.owner
-        text = f"drained by {who}{', with what ran there' * event.now}" if event.on else f"in use again, by {who}"
+        text = f"drained by {who}{'; running pilots stop' * event.now}" if event.on else f"in use again, by {who}"
         turn.emit(f.SiteNoted(turn.now, site.name, "drained" if event.on else "undrained", text))
     if event.on:
         _empty(turn, site, event.now)
