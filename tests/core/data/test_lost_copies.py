@@ -123,7 +123,7 @@ def test_missing_outputs_of_a_long_chain_are_found_in_one_pass(bench: Bench) -> 
     bench.core.step(bench.now, [event])
     found = bench.core.state.bags[1]
     found.tasks.np_state[: n - 1] = SUCCEEDED
-    found.tasks.np_state[n // 2] = CANCELLED  # nobody needs what lies before it
+    found.tasks.np_state[n // 2] = CANCELLED  # no task needs the outputs before it
     assert missing(found).tolist() == list(range(n // 2 + 1, n - 1))
 
 

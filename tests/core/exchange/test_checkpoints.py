@@ -9,7 +9,7 @@ from tests.core.conftest import Bench, shape
 from windfall.core.messages import events as e
 
 GRACE = 1_000
-SAVING = 2_000  # grace and what it takes to be worth starting
+SAVING = 2_000  # the grace, and the least time that is worth a start
 FILE = ("state.bin", "ab" * 32, 7, 0o600)
 NEWER = ("state.bin", "cd" * 32, 9, 0o600)
 
@@ -118,10 +118,10 @@ def test_snapshot_holds_saved_states_that_changed(bench: Bench) -> None:
     position, meta, chunks = bench.snapshot()
     assert name in chunks
     bench.core.saved()
-    assert name not in bench.snapshot()[2], "nothing of it changed"
+    assert name not in bench.snapshot()[2], "no saved state has changed"
     bench.restart((position, meta, chunks))
     assert saved(bench, bag) == [FILE] and name not in bench.snapshot()[2]
     bench.step(e.Cancel(0, bag, None))
     assert msgspec.msgpack.decode(bench.snapshot()[2][name]) == []
     bench.step(e.Remove(0, bag))
-    assert name in bench.core.snapshot()[2], "it is dropped with its bag"
+    assert name in bench.core.snapshot()[2], "the chunk is dropped with its bag"

@@ -128,7 +128,7 @@ def test_attempts_missing_from_a_census_are_lost_and_may_still_succeed(bench: Be
     (a, _), (b, _) = bench.take(pilot)
     bench.exchange(pilot, held=[b])
     assert bench.tasks(bag) == "ra"
-    bench.report(pilot, a)  # it travelled on the other connection
+    bench.report(pilot, a)  # the attempt travelled on the other connection
     assert bench.tasks(bag) == "sa"
 
 
@@ -151,7 +151,7 @@ def test_attempt_of_a_lost_answer_takes_no_slot_of_its_pilot(bench: Bench) -> No
     bench.wait(9_000)
     bench.report(other, attempt, wall=9_000)
     assert (task, bench.tasks(bag)) == (0, "srr")
-    bench.exchange(deaf, ack=0, held=[])  # it is back, and holds nothing
+    bench.exchange(deaf, ack=0, held=[])  # the pilot is back, and holds nothing
     census, given = False, []
     for _ in range(20):
         bench.wait(5_000)
@@ -260,8 +260,8 @@ def test_pilot_classes_are_forgotten_with_their_pilots(bench: Bench) -> None:
     state = bench.core.state
     assert list(state.pilots) == [stays] and len(state.pilot_classes) == len(state.shapes) == 1
     bench.submit(shape(8))
-    assert len(bench.take(bench.pilot(cores=8))) == 8  # one that comes later has a class of its own
-    bench.step(e.AddSite(0, "here", "ann", "local", ["bob"]))  # each moves to another
+    assert len(bench.take(bench.pilot(cores=8))) == 8  # a later pilot has a class of its own
+    bench.step(e.AddSite(0, "here", "ann", "local", ["bob"]))  # each pilot moves to another class
     assert len(state.pilot_classes) == 2 and all(pc.owners == ("ann", "bob") for pc in state.pilot_classes.values())
     bench.restart(bench.snapshot())
     assert len(bench.core.state.pilot_classes) == 2

@@ -88,7 +88,7 @@ def test_silent_pilot_must_list_what_it_holds_before_it_is_granted(bench: Bench)
     (a, _), (b, _) = bench.take(pilot)
     bench.wait(GONE_SILENT)
     answer = bench.exchange(pilot, want=5, started=[a])
-    assert answer.census and answer.grants == [] and answer.cancel == [b]  # the answer that renews its lease says so
+    assert answer.census and answer.grants == [] and answer.cancel == [b]  # it renews the lease
     assert bench.attempt(a) == "started"
     bench.report(pilot, b, "cancelled", "cancel")
     answer = bench.exchange(pilot, want=5, held=[a])
@@ -153,7 +153,7 @@ def test_gone_pilots_are_forgotten_with_their_tokens() -> None:
     bench.take(pilot)
     bench.step(e.Gone(0, pilot))
     bench.wait(3_000_000)
-    assert pilot in bench.core.state.pilots  # its attempt may still bring the result
+    assert pilot in bench.core.state.pilots  # the pilot's attempt may still bring the result
     other = bench.pilot()
     bench.report(other, bench.take(other)[0][0])
     bench.exchange(other, bye="idle")

@@ -39,7 +39,7 @@ ADS = {"Host": HOST, "Bag": {"Tail": True, "JobsLeft": 10, "JobsDone": 5}, "Queu
     ("Host.Memory % 0 == 1", ERROR),
     ("0.0 / 0.0", ERROR),  # not a number is no rank
     ("1e308 * 10", ERROR),
-    ('Host.Name == "IS3.MYHOST"', True),  # == does not regard case, =?= does
+    ('Host.Name == "IS3.MYHOST"', True),  # == ignores case, =?= does not
     ('Host.Name =?= "IS3.MYHOST"', False),
     ('regexp("myhost", Host.Name)', True),
     ('regexp("MYHOST", Host.Name)', False),
@@ -214,7 +214,7 @@ def test_reasonable_pattern_never_runs_out_of_steps(pattern: str) -> None:
 
 def test_the_longest_text_that_can_be_made_is_short() -> None:
     names = "Host.Name, " * 7 + "Host.Name"
-    text = f"size(strcat({', '.join([f'strcat({names})'] * 8)})) > 0"  # and there may be two more of these
+    text = f"size(strcat({', '.join([f'strcat({names})'] * 8)})) > 0"  # an expression may hold two more of these
     assert evaluate(text, {"Host": {"Name": "x" * 10_000_000}}) is True
     assert evaluate(text.replace("> 0", f"== {64 * classads.MOST_TEXT}"), {"Host": {"Name": "x" * 10_000_000}}) is True
 
@@ -320,7 +320,7 @@ def test_evaluations_leak_no_memory() -> None:
     before = psutil.Process().memory_info().rss
     evaluate_many(50_000)
     assert psutil.Process().memory_info().rss - before < 2_000_000, "an ad of its own would take 144 bytes each"
-    assert not any(list(ad) for ad in classads._idle), "what one was given another must not see"
+    assert not any(list(ad) for ad in classads._idle), "an ad must not keep the values of the last evaluation"
 
 
 def test_attributes_of_one_evaluation_are_unknown_to_the_next() -> None:
@@ -352,6 +352,6 @@ def test_expressions_of_very_many_bags_are_compiled_once(monkeypatch: pytest.Mon
     made = classads.Program.__init__
     monkeypatch.setattr(classads.Program, "__init__", lambda self, text: (read.append(text), made(self, text))[1])
     for seq, number in enumerate((7, 8, 9), 2):
-        core.step(seq, [e.Pause(1, number, True), e.Exchange(1, 1, 1, seq, want=1)])  # the ready list is another one
+        core.step(seq, [e.Pause(1, number, True), e.Exchange(1, 1, 1, seq, want=1)])  # the ready list changes
     assert bags - 10 < len(core.state.ready) < bags
     assert len(read) < 10

@@ -74,11 +74,11 @@ def test_incomplete_batch_is_granted_when_its_patience_ends(bench: Bench) -> Non
     pilot = bench.pilot(cores=2)
     assert bench.exchange(pilot, want=100, wait=20_000) is None
     bench.wait(10_000)
-    bench.append(bag, 1)  # who came first waits no longer for it
+    bench.append(bag, 1)  # the tasks that came first wait no longer for this one
     assert bench.wait(4_999) == []
     told = [effect for effect in bench.wait(1) if isinstance(effect, x.ExchangeReply)]
     assert [g.tasks for _, gs in told[0].grants for g in gs] == [[0, 1, 2]]
-    bench.append(bag, 1)  # too late for its batch: it waits for itself
+    bench.append(bag, 1)  # too late for the batch, so the task waits for one of its own
     assert bench.exchange(pilot, want=100) is not None and bench.task(bag, 3) == "ready"
     bench.wait(15_000)
     assert groups(bench.exchange(pilot, want=100)) == [[3]]

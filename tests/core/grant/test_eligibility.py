@@ -70,7 +70,7 @@ def test_whole_task_waits_until_its_pilot_runs_nothing(bench: Bench) -> None:
 
 
 def test_pilot_runs_as_many_tasks_as_its_disk_holds(bench: Bench) -> None:
-    bench.submit(shape(8, disk=10 << 30, expect=1))  # short: others would be held ahead
+    bench.submit(shape(8, disk=10 << 30, expect=1))  # short tasks would be prefetched
     pilot = bench.pilot(8, disk=32 << 30)
     held = bench.take(pilot)
     assert len(held) == 3

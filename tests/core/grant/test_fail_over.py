@@ -14,7 +14,7 @@ from windfall.core.messages import effects as x, events as e, facts as f
 from windfall.core.messages.facts import TO_FAIL_OVER
 from windfall.core.read.views import site_detail
 
-WAIT = 3_600_000  # until any site will do
+WAIT = 3_600_000  # ms after which any site will do
 
 
 def submit(bench: Bench, *targets: f.TargetShape, site: str = "safe", **more: Any) -> Any:
@@ -58,7 +58,7 @@ def test_the_second_failure_moves_a_task(bench: Bench, number: int) -> None:
     here, safe = bench.pilot(), bench.pilot(site="safe")
     assert fail(bench, here) == 1 and not is_moved(bench, number)
     assert fail(bench, here) == 1 and is_moved(bench, number)
-    assert fail(bench, here) == 0  # it is not for such a pilot any more, and its poll waits
+    assert fail(bench, here) == 0  # the task has moved, and the pilot's poll waits
     ((attempt, _),) = bench.take(safe)
     bench.report(safe, attempt)
     assert bench.tasks(number) == "s"
@@ -91,7 +91,7 @@ def test_pilot_deaths_count_as_failures_and_exceeded_limits_do_not(bench: Bench)
         bench.step(e.Gone(0, pilot, "gone"))
     assert is_moved(bench, number)
     cls = next(cls for cls in bench.core.state.bags[number].classes.values() if cls.ready)
-    assert (cls.time_retries, cls.memory_retries, cls.limit) == (2, 2, 9_000)  # its limits are what they had become
+    assert (cls.time_retries, cls.memory_retries, cls.limit) == (2, 2, 9_000)  # the longer limits are kept
 
 
 def test_bag_without_a_fail_over_site_moves_no_task(bench: Bench) -> None:
@@ -157,7 +157,7 @@ def test_moved_task_goes_anywhere_when_its_site_is_suspect(bench: Bench, number:
     here = waiting_pilot(bench)
     bench.core.turn.emit(f.SiteJudged(bench.now, "safe", bench.now, "nobody there says anything"))
     assert count_granted(bench.step(), here) == 1
-    bench.journal.clear()  # what was emitted between steps is in no journal
+    bench.journal.clear()  # no journal holds a fact emitted between steps
 
 
 def test_task_does_not_move_to_a_site_whose_shapes_cannot_hold_it(bench: Bench) -> None:
@@ -247,7 +247,7 @@ def test_moved_task_stays_bound_after_a_restart_and_a_snapshot(bench: Bench, num
     bench.restart()
     assert is_moved(bench, number) and fail(bench, here) == 0
     assert fail_over_notes(bench) == [f"tasks of bag {number} that keep failing go here now"]
-    bench.wait(WAIT + 1)  # patience begins anew with the process
+    bench.wait(WAIT + 1)  # a new process waits anew
     assert fail(bench, bench.pilot()) == 1
 
 

@@ -55,7 +55,7 @@ def test_slots_are_divided_by_weight(b: Bench) -> None:
 
 def test_owner_with_the_least_in_use_gets_the_next_free_slot(b: Bench) -> None:
     b.submit(shape(100))
-    assert owners(b, b.pilot(cores=3)) == "aaa" * 2, "she was alone; some are sent ahead"
+    assert owners(b, b.pilot(cores=3)) == "aaa" * 2, "Ann is alone, so the pilot prefetches"
     b.submit(shape(100), owner="bob")
     assert [owners(b, b.pilot(host=f"h{n}")) for n in range(8)] == list("bbbbbbab")
 
@@ -238,7 +238,7 @@ def test_every_bag_starts_within_a_day_and_the_time_of_the_work_before_it(seed: 
     b, r = Bench(ageing=AGEING, lease=3_600_000), random.Random(seed)
     pilot, ticks, work = b.pilot(), 160, 0
     begun: dict[int, int] = {}
-    latest: dict[int, float] = {}  # by when each is to be begun
+    latest: dict[int, float] = {}  # bag → the tick by which it must start
     for tick in range(ticks):
         if tick % 4 == 0:
             size = r.randint(3, 7)
@@ -359,7 +359,7 @@ def test_ended_bag_that_had_aged_is_the_same_after_a_restart() -> None:
             b.report(pilot, attempt, wall=5)
     b.report(pilot, b.take(pilot, 1)[0][0], wall=5)
     assert b.core.state.bags[low].ended and b.core.state.bags[low].aged_since
-    b.restart(b.snapshot())  # which compares what there is before and after
+    b.restart(b.snapshot())  # compares fingerprints
     assert b.core.state.bags[low].aged_since
 
 
@@ -377,7 +377,7 @@ def test_aged_bag_that_is_refilled_takes_turns_with_a_higher_one() -> None:
         seen.append(bag)
         if bag == low:
             b.append(low, 1)
-    assert min(Counter(seen[20:]).values()) > 60, "each has its turn, again and again"
+    assert min(Counter(seen[20:]).values()) > 60, "each bag has its turn, again and again"
     longest = max(len(run) for run in "".join("l" if bag == low else "h" for bag in seen).replace("lh", "l h").replace(
         "hl", "h l").split())
     assert longest <= 60 and {low, high} == {*seen}

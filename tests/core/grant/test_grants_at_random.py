@@ -22,7 +22,7 @@ from windfall.core.state.world import BagState, PilotState
 
 HOUR, MEAN = 3_600_000, 64_000
 OWNERS = ("ann", "bob")
-PATIENCE = 62_000  # ms: what is overdue is looked for once a minute
+PATIENCE = 62_000  # ms; the core looks for overdue tasks once a minute
 REQUIREMENTS: dict[str, Callable[[PilotState], bool]] = {
     "": lambda pilot: True,
     "Host.Cores >= 2": lambda pilot: pilot.cores >= 2,
@@ -47,7 +47,7 @@ class Judge:
     def __init__(self, b: Bench) -> None:
         self.b, self.broken = b, []
         self.seen: Counter[str] = Counter()
-        self.waits: dict[tuple[int, ...], int] = {}  # who, for what → since when
+        self.waits: dict[tuple[int, ...], int] = {}  # pilot, bag and offer → since when
 
     def say(self, *what: object) -> None:
         self.broken.append((self.b.now, *what))

@@ -41,7 +41,7 @@ def run_first(bench: DataBench, a: int, b: int) -> None:
     assert (one[1], two[1]) == (0, 1)
     bench.now += GAP
     bag = bench.core.state.next_bag - 1
-    bench.do(e.Pause(0, bag, True))  # they ask, and get nothing yet
+    bench.do(e.Pause(0, bag, True))  # the hosts ask, and get nothing yet
     bench.ask(a, reports=[e.Report(one[0])]), bench.ask(b, reports=[e.Report(two[0])])
     bench.do(e.Pause(0, bag, False))
 
@@ -183,7 +183,7 @@ def test_tasks_of_other_bags_are_granted_while_one_is_withheld() -> None:
 
 def test_grant_considers_only_as_many_candidates_as_the_bag_says() -> None:
     bench, _, a, b = prepared(candidates=1)
-    assert granted(bench.ask(b)) == []  # task 2 comes first in the queue, and b is not for it
+    assert granted(bench.ask(b)) == []  # task 2 is first in the queue, and its data is not on b
     assert granted(bench.ask(a))[0][1] == 2
     assert granted(bench.ask(b))[0][1] == 3
 

@@ -80,7 +80,7 @@ def test_learnt_attributes_of_a_host_are_published_once_a_minute(b: Bench) -> No
     (attempt, _), = b.take(pilot, 1)
     b.report(pilot, attempt)
     b.now += MINUTE
-    assert bag_of(b, pilot) == []  # half of two
+    assert bag_of(b, pilot) == []  # one of two attempts has failed
     assert "Host.ErrorRate is 0.5" in b.explain(bag)
 
 
@@ -120,7 +120,7 @@ def test_rank_orders_the_bags_of_one_owner_within_his_share(b: Bench) -> None:
     b.step(e.AddSite(0, "here", "ann", "local", ["bob"]))
     first, his, second = b.submit(shape(1)), b.submit(shape(1), owner="bob"), b.submit(shape(1), policy={"rank": "9"})
     greedy = b.submit(shape(1), owner="bob", policy={"rank": "1000000"})
-    assert bag_of(b, b.pilot(cores=4), 4) == [second, first, greedy, his], "to each his half, in his own order"
+    assert bag_of(b, b.pilot(cores=4), 4) == [second, first, greedy, his], "half for each owner, in his order"
 
 
 # --- sites ----------------------------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ def test_changed_policy_is_obeyed_at_once(b: Bench) -> None:
     assert b.exchange(waiting, want=1, wait=20_000) is None
     done = set_policy(b, bag, requirements="Host.Cores < 2")
     assert (done.value, done.extra) == (2, 2)
-    assert b.core.state.pilots[waiting].attempts_held == 1  # it was waiting, and did not have to ask again
+    assert b.core.state.pilots[waiting].attempts_held == 1  # the pilot waited, and need not ask again
     set_policy(b, bag, requirements="false")
     assert bag_of(b, busy) == []
     set_policy(b, bag, requirements="")
@@ -190,9 +190,9 @@ def test_prospects_name_the_sites_while_no_host_is_known(b: Bench) -> None:
 
     assert said() == (0, 0, 'here: Site.Name == "hear" is false: Site.Name is "here"')
     b.step(e.AddSite(0, "hear", "bob", "local"))
-    assert said()[2], "it is not ann's"
+    assert said()[2], "the site is not Ann's"
     b.step(e.AddSite(0, "hear", "bob", "local", ["ann"]))
-    assert said() == (0, 0, ""), "of hosts that are not there nobody knows"
+    assert said() == (0, 0, ""), "the attributes of future hosts are not known"
 
 
 @pytest.mark.parametrize(("policy", "says"), [

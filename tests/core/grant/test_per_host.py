@@ -80,7 +80,7 @@ def test_replicas_and_overdue_tasks_count_towards_the_limit(b: Bench) -> None:
     b.submit(shape(2), policy=policy)
     one, two = b.pilot(cores=4, host="one"), b.pilot(cores=4, host="two")
     assert [len(b.take(pilot)) for pilot in (one, two)] == [1, 1]
-    assert [len(b.take(pilot)) for pilot in (one, two)] == [0, 0], "each could have the other's"
+    assert [len(b.take(pilot)) for pilot in (one, two)] == [0, 0], "each host could have the other's task"
     b.wait(61_000)
     assert [len(b.take(pilot)) for pilot in (one, two)] == [0, 0]
     assert len(b.take(b.pilot(cores=4, host="three"))) == 1
@@ -177,7 +177,7 @@ def test_host_at_the_limit_of_a_bag_has_room_for_others() -> None:
     b.submit(shape(1), policy={"rank": "3"})
     b.exchange(first, started=[b.take(first, 1)[0][0]])
     b.submit(shape(2, cores=2, expect=600_000), policy={"rank": "2", "per-host": "1"})
-    assert b.exchange(first, want=1, wait=20_000) is None, "it waits for two cores"
+    assert b.exchange(first, want=1, wait=20_000) is None, "the bag with rank 2 needs two cores"
     low = b.submit(shape(2, expect=600_000), policy={"rank": "1", "per-host": "9"})
     b.take(second, 1)
     b.wait(1_000)

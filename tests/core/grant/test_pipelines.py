@@ -50,7 +50,7 @@ def test_second_stage_that_fails_in_the_report_of_the_firsts_success_is_ready_ag
     pilot = bench.pilot()
     (first, _), (second, _) = bench.take(pilot)
     bench.exchange(pilot, reports=[e.Report(first), e.Report(second, "failed", "exit")])
-    assert bench.tasks(bag) == "sr"  # its prerequisite is done, so it does not wait
+    assert bench.tasks(bag) == "sr"  # the first stage has succeeded, so the second does not wait
 
 
 def test_later_stages_wait_again_after_a_failure(bench: Bench) -> None:

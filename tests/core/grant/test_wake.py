@@ -114,7 +114,7 @@ def test_waiting_pilots_are_asked_equally_often(
         assert len(asked) - before <= wake.MOST_IN_VAIN
     times = Counter(pilot for pilot in asked if pilot in lasting)
     assert set(times) == set(lasting) and max(times.values()) - min(times.values()) <= 2, times
-    assert min(times.values()) > 5, "they were, many times"
+    assert min(times.values()) > 5, "each pilot was asked many times"
 
 
 def test_pilot_that_has_waited_longest_is_granted_first(b: Bench) -> None:
@@ -168,7 +168,7 @@ def test_single_waiting_pilot_per_host_is_asked_for_all_alike(b: Bench, asked: l
     assert len(asked) <= 1 + 7 + 7, asked
     able = waiting_pilot(b, "nowhere")
     b.submit(shape(1), policy={"requirements": 'Host.Name == "nowhere"'})
-    assert b.core.state.pilots[able].attempts_held == 1, "it is not like them"
+    assert b.core.state.pilots[able].attempts_held == 1, "the pilot is not like the others"
 
 
 @pytest.mark.parametrize("how", ["taken", "ended", "cancelled"])
@@ -345,5 +345,5 @@ def test_bounded_number_of_waiting_pilots_is_asked_where_expressions_depend_on_t
         assert b.exchange(pilot, want=1, wait=20_000) is None
     b.do(e.SetPolicy(0, bag, {"requirements": 'Bag.Age >= 0 && Host.Name == "last"'}, "ann"))
     assert b.core.state.pilots[pilots[-1]].attempts_held == 0
-    b.do(e.SetPolicy(0, bag, {"requirements": 'Host.Name == "last"'}, "ann"))  # not of the moment: all are asked
+    b.do(e.SetPolicy(0, bag, {"requirements": 'Host.Name == "last"'}, "ann"))  # not of the moment, so the core asks all
     assert b.core.state.pilots[pilots[-1]].attempts_held == 1

@@ -53,7 +53,7 @@ def test_statistics_are_kept_under_the_lasting_id_of_a_host(bench: Bench) -> Non
     run_task(bench, first, wall=400)
     run_task(bench, first, "failed")
     bench.exchange(first, bye="stopped")
-    second = pilot_on(bench, "h1")  # comes again, after preemption
+    second = pilot_on(bench, "h1")  # the host comes again, after preemption
     run_task(bench, second, "failed")
     bench.take(second, want=1)
     bench.step(e.Gone(0, second))
@@ -103,7 +103,7 @@ def test_quarantined_host_is_released_on_probation_and_cleared_by_one_success(be
     assert column(bench, "standing", "bad") == PROBATION
     bench.exchange(bad, held=[])
     held = granted(bench.exchange(bad, want=9))
-    assert len(held) == 1 and granted(bench.exchange(bad, want=9)) == []  # one at a time
+    assert len(held) == 1 and granted(bench.exchange(bad, want=9)) == []  # one task at a time
     bench.report(bad, held[0][0], wall=60_000)
     assert column(bench, "standing", "bad") == FINE and not bench.core.state.quarantined
     assert bench.core.state.sites["here"].history[-1][2] == "bad.example: it works again"
@@ -158,7 +158,7 @@ def test_hosts_seen_last_are_remembered_up_to_a_bound(bench: Bench, monkeypatch:
         pilot = pilot_on(bench, f"h{number}")
         run_task(bench, pilot)
         bench.exchange(pilot, bye="stopped")
-        bench.wait(2 * 86_400_000 if number % 10 == 9 else 1_000)  # those that left are forgotten
+        bench.wait(2 * 86_400_000 if number % 10 == 9 else 1_000)  # forgets hosts that left
     assert len(bench.core.state.host_rows) <= 40 and ("here", "h99") in bench.core.state.host_rows
     assert ("here", "h0") not in bench.core.state.host_rows
     bench.restart(bench.snapshot())

@@ -104,7 +104,7 @@ def test_state_is_recovered_at_random_points_of_a_random_run(seed: int) -> None:
             snapshot = (len(bench.journal), meta, dict(stored))
         if r.random() < 0.08:
             bench.restart(snapshot if r.random() < 0.7 else None)
-            if snapshot is not None:  # what was restored from the whole journal does not know what is saved
+            if snapshot is not None:  # a core restored from the whole journal does not know what is saved
                 meta, chunks, drop = bench.core.snapshot()
                 stored = {k: v for k, v in stored.items() if k not in drop} | chunks
                 bench.core.saved()

@@ -15,7 +15,7 @@ ONE = Shape(1, 4 << 30, 0, 1 << 40, HOUR)
 LANDING = 30_000
 
 
-APART = 10_000  # between two listings that lack a job, until that is believed
+APART = 10_000  # ms between the two listings that must lack a job before the core takes it for gone
 
 
 class Tender:

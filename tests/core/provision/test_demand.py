@@ -71,7 +71,7 @@ def test_msr_sends_a_pilot_per_task_everywhere_and_stops_the_rest(bench: Bench) 
     assert [task for _, task in bench.take(there.begin(second.nonce), left=HOUR)] == [1]
     bench.wait(1_000)
     assert states(bench) == "qs" and bench.tasks(number) == "ra"
-    late = bench.exchange(here.begin("intent-3"), want=1, left=HOUR)  # it started before it was stopped
+    late = bench.exchange(here.begin("intent-3"), want=1, left=HOUR)  # the pilot started before its job was stopped
     assert late is not None and late.stop == "drain"
 
 

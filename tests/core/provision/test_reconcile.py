@@ -207,7 +207,7 @@ def test_site_whose_pilots_never_enrol_is_tried_less_and_less_often(bench: Bench
         tender.work()
         bench.wait(30_000)
         tries += len(tender.jobs)
-        tender.jobs.clear()  # it started, and died before it could say a word
+        tender.jobs.clear()  # the pilot died before it could enrol
         tender.tell()
         tender.list()
     assert 4 <= tries <= 8
@@ -247,7 +247,7 @@ def test_pilot_after_one_that_started_too_slowly_gets_a_longer_wall_time(bench: 
     assert [each for _, each in tender.orders.start] == [short]
     tender.work()
     (nonce,) = tender.jobs
-    pilot = tender.begin(nonce, left=90_000)  # half a minute to come up
+    pilot = tender.begin(nonce, left=90_000)  # the pilot took half a minute to start
     assert bench.take(pilot, left=90_000) == []
     bench.exchange(pilot, bye="idle")
     tender.jobs.clear()

@@ -32,7 +32,7 @@ def test_results_that_a_vanished_pilot_left_are_salvaged_before_its_tasks_run_ag
     tender, pilot, held = vanish(bench)
     assert bench.attempt(held[0][0]) == "started" and tender.tell().salvage == ["intent-1"]
     assert "salvaging: its job is gone from c1's batch system" in bench.explain(1, held[0][1])
-    bench.report(pilot, held[0][0])  # found there, and sent as its pilot would have
+    bench.report(pilot, held[0][0])  # the tender found the report and sends it as its pilot would have
     assert bench.task(1, held[0][1]) == "succeeded"
     tender.tell(salvaged=[("intent-1", 1)])
     assert states(bench)[0] != "r" and tender.tell().salvage == []
@@ -90,7 +90,7 @@ def test_tender_that_outlives_its_server_is_ordered_to_salvage_without_a_hello(b
     tender, _, held = vanish(bench)
     bench.restart()
     bench.wait(LANDING)
-    tender.tell(can_salvage=True)  # the same as before, which knows of no restart
+    tender.tell(can_salvage=True)  # the same tender, which knows of no restart
     tender.list_twice()
     assert tender.tell().salvage == ["intent-1"] and bench.attempt(held[0][0]) == "started"
 
@@ -103,9 +103,9 @@ def test_intent_ends_after_its_wall_time_and_its_salvage(bench: Bench) -> None:
     bench.exchange(pilot)
     bench.wait(1_000)
     tender.tell()
-    tender.list_twice()  # still missing
+    tender.list_twice()  # the job is still missing
     assert intents[1].salvage_until
-    bench.wait(10_000)  # its time is over, but for what it may have left
+    bench.wait(10_000)  # the wall time is over, but the salvage goes on
     tender.tell(salvaged=[("intent-1", -1)])
     assert 1 in intents
     bench.wait(120_000)

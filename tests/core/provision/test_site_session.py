@@ -27,7 +27,7 @@ def test_orders_are_repeated_until_acknowledged_and_wake_no_tender(bench: Bench)
     first = tender.orders.start
     tender.seen = 0  # the answer was lost
     assert tender.tell(wait=1_000).start == first
-    assert tender.tell(wait=1_000) is None  # parked: it is working on them
+    assert tender.tell(wait=1_000) is None  # the request waits: the tender works on its orders
     tender.tell(accepted=[("intent-1", "7")])
     assert [nonce for nonce, _ in tender.orders.start] == ["intent-2"]
     assert states(bench) == "qi"
@@ -63,7 +63,7 @@ def test_refusal_makes_a_site_wait_twice_as_long_each_time(bench: Bench) -> None
     nonces = [nonce for nonce, _ in tender.tell().start]
     tender.tell(refused=[(nonce, "still") for nonce in nonces])
     bench.wait(20_000)
-    assert states(bench) == ""  # twice as long
+    assert states(bench) == ""  # the site waits twice as long
 
 
 # --- pilots and their jobs ------------------------------------------------------------------------------------------
@@ -96,7 +96,7 @@ def test_job_of_a_pilot_that_left_counts_until_a_listing_lacks_it(bench: Bench) 
     bench.wait(10_000)
     bench.exchange(pilot, bye="idle")
     bench.wait(1_000)
-    assert states(bench) == "l" and not tender.tell().look  # it is about to go
+    assert states(bench) == "l" and not tender.tell().look  # the job is about to end
     bench.wait(1_000)
     orders = tender.tell()
     assert orders.look and not orders.start
@@ -104,7 +104,7 @@ def test_job_of_a_pilot_that_left_counts_until_a_listing_lacks_it(bench: Bench) 
     assert states(bench) == "l"
     bench.wait(10_000)
     assert tender.tell().look
-    tender.list()  # still there
+    tender.list()  # the job is still there
     assert states(bench) == "l"
     tender.jobs.clear()
     bench.wait(10_000)
@@ -195,11 +195,11 @@ def test_new_tender_orders_no_earlier_intent_before_two_listings_lack_it(bench: 
     site(bench)
     bag(bench, shape(2))
     old = Tender(bench)
-    old.submit("intent-1")  # and dies before it says so
+    old.submit("intent-1")  # and dies before it reports that
     new = Tender(bench, name="t2")
     new.jobs = old.jobs
     assert new.orders.start == [] and not new.orders.look
-    new.list()  # too early: a submission may be on its way
+    new.list()  # too early: a submission may be under way
     assert new.orders.start == []
     bench.wait(LANDING)
     assert new.tell().look
@@ -291,7 +291,7 @@ def test_job_missing_from_listings_begun_after_its_submission_is_gone(bench: Ben
     tender.list_twice()
     assert states(bench) == ""
     bench.wait(20_000)
-    assert states(bench) == "i"  # and it is wanted still
+    assert states(bench) == "i"  # another pilot is still wanted
 
 
 def test_a_pilot_missing_from_a_listing_is_gone_unless_it_spoke_since(bench: Bench) -> None:
@@ -331,16 +331,16 @@ def test_single_short_listing_ends_no_intent(bench: Bench, runs: bool) -> None:
     before = states(bench)
     bench.wait(1_000)
     tender.tell()
-    tender.tell(listed=[], began=tender.now)  # its batch system answered with nothing
+    tender.tell(listed=[], began=tender.now)  # the batch system listed nothing
     assert states(bench) == before and bench.core.state.sites["c1"].session.retry_after <= bench.now
     assert tender.tell(wait=20_000) is None
-    seen = bench.wait(APART)  # another listing is asked for soon, though the last one has just come
+    seen = bench.wait(APART)  # the core asks for another listing soon
     assert [each.look for each in seen if isinstance(each, x.SiteOrders)] == [True]
     tender.tell()
     tender.list()
     bench.wait(APART)
     tender.tell()
-    tender.tell(listed=[], began=tender.now)  # a short one again, long after: that is the first
+    tender.tell(listed=[], began=tender.now)  # a short listing long after counts as the first
     assert states(bench) == before and bench.tasks(number).count("a") == runs
 
 
@@ -454,7 +454,7 @@ def test_pilot_reported_stopped_twice_in_one_request_is_lost_once(bench: Bench) 
     bench.do(e.Cancel(0, number, None))
     bench.wait(1_000)
     assert states(bench) == "s"
-    tender.begin("intent-1")  # it started before it could be stopped
+    tender.begin("intent-1")  # the job started before it could be stopped
     tender.tell(stopped=[("intent-1", "job-intent-1"), ("intent-1", "job-intent-1")])
     assert states(bench) == ""
 

@@ -35,13 +35,13 @@ def test_silent_site_is_suspect_and_keeps_its_pilots(bench: Bench) -> None:
     bench.take(pilot, left=HOUR)
     for _ in range(8):
         bench.wait(30_000)
-        bench.exchange(pilot)  # pilots live on by their own leases
+        bench.exchange(pilot)  # pilots live by their own leases
     assert history(bench) == ["suspect"] and states(bench) == "rqq"
     assert site_view(bench.core.state, bench.core.state.sites["c1"])["suspect"]
     bench.append(number, 0)
     bench.submit(shape(5))
     bench.wait(2_000)
-    assert states(bench) == "rqq"  # nothing more is sent there
+    assert states(bench) == "rqq"  # no more pilots are sent there
 
 
 def test_explain_says_how_long_a_site_has_not_answered(bench: Bench) -> None:
@@ -77,7 +77,7 @@ def test_site_whose_tender_never_lists_is_suspect(bench: Bench) -> None:
     tender = settled_tender(bench)
     for _ in range(12):
         bench.wait(30_000)
-        tender.tell()  # a listing is asked for, and never comes
+        tender.tell()  # the core asks for a listing, which never comes
     assert history(bench) == ["suspect"]
     assert "no listing from the batch system of c1" in bench.core.state.sites["c1"].history[0][2]
 
@@ -124,7 +124,7 @@ def test_after_a_blackout_sites_that_answer_are_tried_again_with_one_pilot_each(
     bag(bench, shape(5))
     tender = Tender(bench)
     bench.wait(LANDING)
-    while bench.core.state.sites["c1"].session.backoff < 600_000:  # refuses whatever it is sent
+    while bench.core.state.sites["c1"].session.backoff < 600_000:  # the site refuses every pilot
         orders = tender.tell(refused=[(nonce, "no") for nonce, _ in (tender.orders.start if tender.orders else ())])
         if orders.look:
             tender.list()

@@ -33,7 +33,7 @@ def running(b: Bench, *hosts: str, **more: object) -> tuple[int, list[tuple[int,
 def test_overdue_task_is_granted_to_another_host(b: Bench) -> None:
     bag, ((slow, first),) = running(b, "slow")
     idle = b.pilot(host="idle")
-    assert b.take(idle) == [], "it has time yet"
+    assert b.take(idle) == [], "the attempt has time yet"
     b.wait(61_000)
     ((second, task),) = b.take(idle)
     assert (task, second != first) == (0, True)
@@ -86,7 +86,7 @@ def test_task_that_has_a_replica_is_not_overdue_any_more(b: Bench) -> None:
         b.exchange(pilot, started=[attempt for attempt, _ in b.take(pilot, cores)])
     b.wait(61_000)
     (cls,) = b.core.state.bags[bag].classes.values()
-    assert n in cls.overdue, "behind so many that it is not seen"
+    assert n in cls.overdue, "the task is behind so many that it is not seen"
     assert [task for _, task in b.take(b.pilot(host="most"))] == [n]
     assert n not in cls.overdue and 0 in cls.overdue
 
@@ -218,7 +218,7 @@ def test_restarted_core_waits_for_a_lease_although_it_grants_another_task_of_the
     if sets:
         b.do(e.SetPolicy(0, bag, {"attempt-deadline": "2"}))
     b.wait(61_000)
-    assert [task for _, task in b.take(b.pilot(host="idle"), 1)] == [1], "that one was handed out since"
+    assert [task for _, task in b.take(b.pilot(host="idle"), 1)] == [1], "the second task was granted after the restart"
     b.wait(6_000)
     assert [task for _, task in b.take(b.pilot(host="other"), 1)] == [0]
 
@@ -255,7 +255,7 @@ def test_pilot_that_holds_more_than_its_slots_is_granted_no_overdue_task(policy:
     slow = b.pilot(cores=60, host="slow")
     b.exchange(slow, started=[attempt for attempt, _ in b.take(slow, 60)])
     b.do(e.SetPolicy(0, bag, policy))
-    b.submit(shape(5, retries=9))  # how long they take nobody knows: one is sent ahead
+    b.submit(shape(5, retries=9))  # no duration is known, so the pilot prefetches one task
     fast = b.pilot(cores=4, host="fast")
     assert len(b.take(fast, 5)) == 5
     b.wait(301_000)
@@ -298,7 +298,7 @@ def test_returned_task_granted_again_is_not_overdue() -> None:
     b.exchange(slow, started=[attempt for attempt, _ in held])
     b.wait(301_000)
     b.exchange(slow, reports=[e.Report(held[1][0], "returned", "stop")])
-    assert [task for _, task in b.take(slow, 1)] == [1]  # the others it has itself
+    assert [task for _, task in b.take(slow, 1)] == [1]  # the pilot runs the others itself
     given = [task for _, task in b.take(b.pilot(cores=9, host="third"), 9)]
     assert sorted(given) == [0, 2]
 
@@ -340,7 +340,7 @@ def test_overdue_task_is_not_overtaken_by_a_lower_bag(expect: int) -> None:
     ((held, _),) = b.take(second, 1)
     b.exchange(second, started=[held])
     b.wait(61_000)
-    assert not granted(b.exchange(second, want=1)), "one core is free, and it needs two"
+    assert not granted(b.exchange(second, want=1)), "one core is free, and the overdue task needs two"
     b.report(second, held, wall=60_000)
     b.take(second, 1)
     assert b.core.state.bags[high].tasks.live[0] == 2

@@ -73,7 +73,7 @@ def test_replicas_by_expression_stay_within_300_percent_of_a_bag(b: Bench) -> No
     for n in range(80):
         b.take(b.pilot(host=f"i{n}"))
         b.wait(CYCLE)
-    assert max(live[:9]) == min(live[:9]) == 1 + 27 // 9 <= BY_EXPRESSION.per_task, "and no more than 300 % of the bag"
+    assert max(live[:9]) == min(live[:9]) == 1 + 27 // 9 <= BY_EXPRESSION.per_task, "at most 300 % of the bag"
     running(b, "true", *(f"h{n}" for n in range(20)))
 
 
@@ -91,7 +91,7 @@ def test_expression_may_refer_to_a_replica_that_does_not_exist(b: Bench) -> None
     running(b, 'Task.Replica2.Host.Name is undefined || Task.Replica2.Host.Name == "second"', "a")
     assert tasks(b, "second") == [0]
     b.wait(CYCLE)
-    assert tasks(b, "third") == [0], "the second is called so"
+    assert tasks(b, "third") == [0], "the second replica runs on host second"
     b.wait(CYCLE)
     assert tasks(b, "fourth") == [0]
 

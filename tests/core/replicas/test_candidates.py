@@ -50,19 +50,19 @@ def running(bench: Bench, tasks: int, replicate: str = "tail-fast", spare: int =
 def test_late_task_has_a_replica_on_another_host(bench: Bench) -> None:
     bag, slow, first = tail(bench)
     idle = bench.pilot(1, host="idle")
-    assert not granted(bench.exchange(idle, want=1)), "it is not late yet"
+    assert not granted(bench.exchange(idle, want=1)), "the task is not late yet"
     bench.wait(2 * MEAN)
     ((second, task),) = granted(bench.exchange(idle, want=1))
     assert (second != first, task) == (True, 0)
     bench.report(idle, second)
     assert bench.task(bag) == "succeeded"
-    assert bench.exchange(slow).cancel == [first], "the other one is stopped"
+    assert bench.exchange(slow).cancel == [first], "the other attempt is cancelled"
 
 
 def test_waiting_pilot_is_granted_a_replica_when_a_task_becomes_late(bench: Bench) -> None:
     tail(bench)
     idle = bench.pilot(1, host="idle")
-    assert bench.exchange(idle, want=1, wait=60_000) is None, "it waits"
+    assert bench.exchange(idle, want=1, wait=60_000) is None, "the request waits"
     (answer,) = answers(bench.wait(2 * MEAN), idle)
     assert granted(answer)
 
@@ -171,7 +171,7 @@ def test_batches_and_tasks_with_pilots_of_their_own_have_no_replicas(bench: Benc
     policy = {"replicate": "true", "attempt-deadline": "10"}
     bag = bench.submit(shape(2, expect=MEAN, batch=batch), policy=policy, **more)
     pilot = bench.pilot(cores=2, host="busy")
-    if not batch:  # nobody is granted what has pilots of its own: this stands for one of them
+    if not batch:  # only pilots of its own get such a task: this pilot stands for one
         bench.core.state.bags_with_task_pilots.clear()
     bench.exchange(pilot, started=[attempt for attempt, _ in bench.take(pilot, 2)])
     assert bench.tasks(bag) == "aa"
@@ -198,13 +198,13 @@ def test_replica_needs_a_slot_time_and_budget_like_any_attempt(bench: Bench) -> 
     bench.exchange(busy, started=[attempt for attempt, _ in bench.take(busy)])
     assert bench.tasks(bag) == "aaa"
     assert bench.take(bench.pilot(cores=8, host="brief", left=59_000), left=59_000) == []
-    assert len(bench.take(bench.pilot(cores=3, host="narrow"))) == 1, "it has room for one"
-    assert len(bench.take(bench.pilot(cores=8, host="wide"))) == 1, "the budget has"
+    assert len(bench.take(bench.pilot(cores=3, host="narrow"))) == 1, "the pilot has room for one"
+    assert len(bench.take(bench.pilot(cores=8, host="wide"))) == 1, "the budget has room for one"
 
 
 def test_waiting_poll_is_answered_at_once_when_the_replica_succeeds(bench: Bench) -> None:
     _, ((slow, first),) = running(bench, 1)
-    assert bench.exchange(slow, want=0, wait=20_000) is None, "it is busy, and has a poll waiting"
+    assert bench.exchange(slow, want=0, wait=20_000) is None, "the pilot is busy, and its poll waits"
     idle = bench.pilot(host="idle")
     ((second, _),) = bench.take(idle, 1)
     bench.report(idle, second)
@@ -306,7 +306,7 @@ def test_first_success_says_when_the_others_are_late(bench: Bench, together: int
     assert bench.exchange(idle, want=1, wait=20_000) is None
     bench.now += MEAN
     bench.exchange(quick, reports=[e.Report(attempt, wall=MEAN) for attempt in held])
-    assert bench.core.state.pilots[idle].attempts_held == 0, "it is not late yet"
+    assert bench.core.state.pilots[idle].attempts_held == 0, "the task is not late yet"
     bench.wait(MEAN)
     assert bench.core.state.pilots[idle].attempts_held == 1
 
@@ -340,7 +340,7 @@ def test_target_behind_a_late_task_forbids_tail_safe_replicas(bench: Bench, repl
     bench.exchange(slow, started=[bench.take(slow, 1)[0][0]])
     assert bench.task(1, 2) == "ready" and bench.explain(1, 2) == "its target waits for main"
     ((attempt, task),) = bench.take(quick, 1)
-    assert task == 1, "what nobody runs comes first"
+    assert task == 1, "ready tasks go before replicas"
     bench.exchange(quick, started=[attempt])
     bench.report(quick, attempt, wall=MEAN)
     assert bench.exchange(idle, want=1, wait=20_000) is None or replicas
@@ -398,11 +398,11 @@ def test_each_bag_has_a_share_of_replicas_of_its_own(bench: Bench) -> None:
 
 def test_task_that_ends_in_the_same_step_has_no_replica(bench: Bench) -> None:
     _, held = running(bench, 4)
-    bench.report(*held[3], wall=MEAN)  # the first success would be news
+    bench.report(*held[3], wall=MEAN)  # the first success would bump the version
     one, two = bench.pilot(host="one"), bench.pilot(host="two")
     bench.wait(2 * MEAN)
     effects = bench.step(
-        bench.asks(one, want=1),  # who is late is known from here on
+        bench.asks(one, want=1),  # the scan of late tasks is made here
         bench.asks(held[1][0], reports=[e.Report(held[1][1])]),
         bench.asks(two, want=1),
     )
@@ -448,7 +448,7 @@ def test_tail_safe_waits_for_a_last_task_of_whose_two_attempts_none_has_started(
     b = Bench(**PATIENT, park=10 * HOUR)
     bag = b.submit(shape(40, expect=LONG_MEAN, retries=9), replicate="tail-safe", policy={"attempt-deadline": "60"})
     b.start("slow")
-    ((_, task),) = b.take(b.pilot(host="mute"), 1)  # never says that it started
+    ((_, task),) = b.take(b.pilot(host="mute"), 1)  # the pilot never reports the start
     b.finish("quick", 38, LONG_MEAN)
     b.wait(61_000)
     assert sorted(b.take(b.pilot(host=f"again{n}"), 1)[0][1] for n in range(2)) == [0, 1]
@@ -467,7 +467,7 @@ def test_task_with_the_fewest_attempts_comes_first_even_at_its_own_site() -> Non
     b.start("h1", site="here")
     b.finish("quick", 38, LONG_MEAN)
     b.wait(LATE + 1_000)
-    assert b.start("t2", site="third")[2] == 0, "which has two now"
+    assert b.start("t2", site="third")[2] == 0, "task 0 has two attempts now"
     assert [task for _, task in b.take(b.pilot(host="h2", site="here"), 1)] == [1]
 
 

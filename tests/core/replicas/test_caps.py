@@ -65,7 +65,7 @@ def test_replicas_per_task_overrides_the_caps_of_presets_and_expressions(b: Benc
     set_policy(b, bag, replicas_per_task="9")
     assert idle(b, 2, CYCLE) == [0]
     set_policy(b, bag, replicas_per_task="")
-    assert idle(b, 2, CYCLE) == [], "six, as ever"
+    assert idle(b, 2, CYCLE) == [], "six attempts, the cap of expressions"
 
 
 def test_replicas_per_task_caps_the_attempts_of_an_overdue_task(b: Bench) -> None:
@@ -103,7 +103,7 @@ def test_replicas_cost_counts_running_replicas_by_the_mean_and_then_by_their_tim
     bag, _ = running(b, 8, expect=15 * MINUTE, **{"replicas-cost": "1 core-hours"})
     assert idle(b, 8) == [0, 1, 2, 3]
     b.wait(HOUR)
-    assert idle(b, 2) == [], "they take longer than was thought"
+    assert idle(b, 2) == [], "the replicas take longer than expected"
     set_policy(b, bag, replicas_cost="6 core-hours")
     assert len(idle(b, 8)) == 4
 
@@ -155,7 +155,7 @@ def test_cost_that_a_replica_did_not_use_pays_for_another() -> None:
     b.wait(HOUR * 3 // 2 - 1_000)
     helper = b.pilot(cores=4, host="helper")
     assert b.exchange(helper, want=1, wait=20_000) is None
-    replica = granted(answers(b.wait(1_500), helper)[0])[0][0]  # it may take all there is
+    replica = granted(answers(b.wait(1_500), helper)[0])[0][0]  # the replica may cost all that is left
     b.exchange(helper, started=[replica])
     idle = b.pilot(host="idle")
     assert b.exchange(idle, want=1, wait=HOUR) is None

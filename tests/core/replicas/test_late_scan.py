@@ -11,7 +11,7 @@ from windfall.core.decide.replicas import scan
 from windfall.core.messages import events as e
 from windfall.core.messages.lifecycle import READY
 
-MEAN = 64_000  # what was found is kept for a second
+MEAN = 64_000  # a scan is kept for a second
 LATE = 3 * MEAN // 2
 TASKS = 40
 
@@ -63,7 +63,7 @@ def test_task_whose_replica_failed_is_replicated_again(b: Bench) -> None:
     tail(b, [0])
     b.wait(LATE)
     pilot, attempt = replica(b, "idle", 0)
-    waits = b.pilot(host="slow0")  # runs the original: can have none
+    waits = b.pilot(host="slow0")  # this host runs the original
     assert b.exchange(waits, want=1, wait=HOUR) is None
     other = b.asks(b.pilot(host="another"), want=1, wait=HOUR)
     b.report(pilot, attempt, "failed", wall=10)
@@ -98,7 +98,7 @@ def test_waiting_pilot_is_woken_although_an_earlier_timer_found_nothing(b: Bench
     assert b.exchange(waits, want=1, wait=HOUR) is None
     b.wait(begin + LATE - 500 - b.now)
     b.report(first, one, wall=MEAN)
-    assert asks(b, "big", cores=2) == []  # of another class of pilots: it looks
+    assert asks(b, "big", cores=2) == []  # a pilot of another class makes the core scan
     seen = b.wait(60_000)
     assert [task for a in answers(seen, waits) for _, task in granted(a)] == [1]
 
@@ -112,7 +112,7 @@ def test_late_task_with_one_attempt_goes_before_one_with_two(b: Bench) -> None:
         row = b.core.state.pilots[pilot].row
         h.attempts[row], h.losses[row] = 9, 5
     b.wait(begin + 30_000 + LATE - 500 - b.now)
-    assert b.exchange(slow[3][0], want=1, wait=HOUR) is None  # it is full, but looks
+    assert b.exchange(slow[3][0], want=1, wait=HOUR) is None  # a full pilot makes the core scan
     b.wait(600)
     assert asks(b, "another") == [3]
 
@@ -126,7 +126,7 @@ def test_outdated_entry_of_a_scan_hides_no_late_task(b: Bench) -> None:
     began = b.now
     b.report(*slow[2], wall=MEAN)
     b.wait(began + LATE - 500 - b.now)
-    b.exchange(slow[0][0], want=1, wait=HOUR)  # it is full, but looks
+    b.exchange(slow[0][0], want=1, wait=HOUR)  # a full pilot makes the core scan
     b.exchange(slow[1][0], bye="stopped", reports=[e.Report(slow[1][1], "lost")])
     assert b.core.state.bags[1].tasks.live[1] == 1
     b.wait(600)
@@ -213,7 +213,7 @@ def test_task_that_runs_longest_goes_first_when_its_replica_is_late_too(b: Bench
     b.wait(begin + 5_000 + LATE - b.now + 1)
     replica(b, "idle1", 1)
     b.wait(began + LATE - 500 - b.now)
-    b.exchange(slow[0][0], want=1, wait=HOUR)  # it is full, but looks
+    b.exchange(slow[0][0], want=1, wait=HOUR)  # a full pilot makes the core scan
     b.wait(600)
     assert asks(b, "third") == [0]
 
@@ -233,8 +233,8 @@ def test_attempt_that_comes_back_beside_its_late_replica_hides_no_late_task() ->
     b.wait(54_000)
     b.exchange(pilot)
     b.wait(begin + 2 * LATE - 500 - b.now)
-    assert live[0] == 1, "it was given up"
-    assert b.exchange(b.pilot(host="idle"), want=1, wait=HOUR) is None  # it looks, and runs it already
+    assert live[0] == 1, "the first attempt was given up"
+    assert b.exchange(b.pilot(host="idle"), want=1, wait=HOUR) is None  # the core scans; this host runs it
     b.wait(550)
     b.exchange(silent, started=[lost])
     assert live[0] == 2
@@ -290,7 +290,7 @@ def test_tasks_become_late_when_the_mean_falls() -> None:
     for pilot, attempt in list(zip(pilots, held, strict=True))[:18]:
         b.exchange(pilot, reports=[e.Report(attempt, "succeeded", "", wall=10_000)])
     given: list[object] = []
-    for _ in range(50):  # not after fifteen minutes
+    for _ in range(50):  # not only after fifteen minutes
         given += [each for answer in answers(b.wait(1_000), idle) for each in granted(answer)]
         if (
             b.core.state.pilots[idle].waiting_request is None
@@ -450,7 +450,7 @@ def test_late_tasks_that_do_not_fit_a_pilot_hide_no_others(bench: Bench, monkeyp
         ((attempt, task),) = bench.take(pilot, 1)
         bench.exchange(pilot, started=[attempt])
         assert task < 4
-    bench.wait(MEAN // 4)  # so that those are late before
+    bench.wait(MEAN // 4)  # so that the tasks on GPUs are late first
     last = bench.pilot(host="last")
     ((attempt, task),) = bench.take(last, 1)
     bench.exchange(last, started=[attempt])

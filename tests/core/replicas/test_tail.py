@@ -200,7 +200,7 @@ def test_tail_begins_when_fewer_tasks_wait_than_run_and_goes_on() -> None:
     assert seen == [False, False, False, True, True]
     for pilot, attempt in held[:4]:
         b.report(pilot, attempt, "failed")
-    assert state.in_tail  # four wait, one runs: it is still the last round
+    assert state.in_tail  # four tasks wait and one runs: the tail goes on
     b.report(held[4][0], held[4][1])
     assert state.in_tail
 
@@ -210,7 +210,7 @@ def test_appended_tasks_end_the_tail() -> None:
     bag = b.submit(shape(2), open=True, policy={"rank": "0"})
     state = b.core.state.bags[bag]
     b.take(b.pilot(cores=2), 2)
-    assert not state.in_tail  # more may come
+    assert not state.in_tail  # an open bag may get more tasks
     b.do(e.Close(0, bag))
     assert state.in_tail
     b.do(e.Append(0, "ann", bag, 0, 10, "", b"source", extends=True, seen=0))

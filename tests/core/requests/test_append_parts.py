@@ -90,8 +90,8 @@ def test_the_same_key_appends_once_and_another_body_is_refused(bench: Bench) -> 
 
 
 @pytest.mark.parametrize("pieces, edges, first, error", [
-    ([(0, 1)], [], 0, "conflict"),  # somebody else was there first
-    ([(0, 1)], [(1, 0)], 1, "bad-input"),  # a task that was there cannot wait any more
+    ([(0, 1)], [], 0, "conflict"),  # another part was appended first
+    ([(0, 1)], [(1, 0)], 1, "bad-input"),  # an earlier task cannot wait for a new one
     ([(0, 1)], [(2, 1)], 1, "bad-input"),
     ([(0, 1)], [(-1, 1)], 1, "bad-input"),
     ([(0, 1)], [(1, 1)], 1, "bad-input"),

@@ -70,7 +70,7 @@ def test_append_to_an_unknown_or_finished_target_is_refused(bench: Bench) -> Non
     assert bench.append(bag, 0).error == "bad-input"
     assert bench.append(99, 1).error == "not-found"
     run(bench, bench.pilot())
-    assert bench.append(bag, 1, target=0).error == "conflict"  # b has run: a cannot grow any more
+    assert bench.append(bag, 1, target=0).error == "conflict"  # b has run, so a cannot grow any more
     assert bench.append(bag, 1, target=1).value == 2
 
 
@@ -157,7 +157,7 @@ def test_retry_revives_the_dependants_of_a_failed_target(bench: Bench) -> None:
     run(bench, pilot, 0)
     assert bench.tasks(bag) == "fc"
     bench.step(e.Retry(0, bag, [1]))
-    assert bench.tasks(bag) == "fc"  # what it waits for has failed still
+    assert bench.tasks(bag) == "fc"  # its prerequisite is still failed
     bench.step(e.Retry(0, bag, None))
     assert run(bench, pilot) == [0, 1] and bench.tasks(bag) == "ss"
 
@@ -232,7 +232,7 @@ def test_bag_is_removed_only_after_it_has_ended(bench: Bench) -> None:
     assert bench.do(e.Remove(0, bag)).error == "conflict"
     bench.step(e.Cancel(0, bag, None), e.Remove(0, bag))
     assert bench.core.state.bags == {} and bench.core.state.classes == {}
-    assert bench.exchange(pilot).cancel == [a]  # it still runs there
+    assert bench.exchange(pilot).cancel == [a]  # the attempt still runs there
     bench.report(pilot, a)
     assert bench.do(e.Remove(0, bag)).error == "not-found"
     assert bench.submit(key="k") == 2
@@ -281,7 +281,7 @@ def test_tokens_of_a_user_are_bounded_and_expired_ones_make_room(
     def issue(name: str, owner: str = "ann", expires: int = 0, by: str = "ann") -> str:
         return _refusal(bench.do(e.IssueToken(0, name, name.encode(), "user", owner, "", expires, by)))
 
-    bench.pilot()  # its token is none of those
+    bench.pilot()  # the pilot's token does not count
     assert issue("t1", expires=bench.now + 1_000) == issue("t2") == ""
     assert "windfall token rm" in issue("t3")
     assert issue("b1", "bob") == issue("own", by="") == "", "others, and the server, are none of it"
@@ -300,7 +300,7 @@ def test_sites_of_a_user_are_bounded_and_a_name_can_be_used_again(
     def add(name: str, owner: str = "ann") -> str:
         return _refusal(bench.do(e.AddSite(0, name, owner, "slurm")))
 
-    assert add("two") == add("three", "bob") == ""  # beside the bench's own
+    assert add("two") == add("three", "bob") == ""  # beside the site of the bench
     assert "removed" in add("four")
     bench.step(e.RemoveSite(0, "two", "ann"))
     assert add("four"), "its record stays"
@@ -326,7 +326,7 @@ def test_key_of_an_append_belongs_to_one_bag_and_one_request(bench: Bench) -> No
     first, second = bench.submit(shape(0), open=True), bench.submit(shape(0), open=True)
     assert bench.append(first, 5, key="part-1").extra == 5
     assert bench.append(second, 7, key="part-1").extra == 7
-    assert bench.append(first, 5, key="part-1").value == 0  # the same again
+    assert bench.append(first, 5, key="part-1").value == 0  # the same request again
     assert bench.submit(shape(3), key="part-1") not in (first, second)
     other = bench.do(e.Append(0, "ann", first, 0, 5, "part-1", b"something else"))
     assert (other.error, bench.core.state.bags[first].size, bench.core.state.bags[second].size) == ("conflict", 5, 7)

@@ -97,7 +97,7 @@ def test_undrained_site_is_used_again(bench: Bench) -> None:
     drain(bench, on=False)
     bench.wait(2_000)
     assert states(bench) == "ii"
-    drain(bench, on=False)  # nothing changes, and nothing is said
+    drain(bench, on=False)  # no change, and no note in the history
     said = [(kind, says) for _, kind, says in bench.core.state.sites["c1"].history]
     assert said == [("drained", "drained by ann"), ("undrained", "in use again, by ann")]
 

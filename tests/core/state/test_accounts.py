@@ -37,7 +37,7 @@ def test_a_budget_pays_for_worst_cases_and_takes_back_what_was_not_used(bench: B
     held = bench.take(pilot)
     assert len(held) == 2, "two cores each, for a minute and its grace"
     assert bench.core.state.bags[bag].pledged == 4 * (MINUTE + GRACE)
-    assert bench.exchange(pilot, want=10) is not None  # nothing more
+    assert bench.exchange(pilot, want=10) is not None  # an answer without tasks
     bench.report(pilot, held[0][0], wall=1_000)
     state = bench.core.state.bags[bag]
     assert (state.spent, state.pledged) == (2_000, 2 * (MINUTE + GRACE))

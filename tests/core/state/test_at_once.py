@@ -16,7 +16,7 @@ def test_grant_never_exceeds_the_at_once_limit(bench: Bench) -> None:
     bench.report(first, a, wall=10)
     assert bench.tasks(bag).count("s") == 1
     assert len(bench.take(second)) + len(bench.take(first)) <= 1 and bench.tasks(bag).count("a") <= 2
-    assert bench.explain(bag)  # it can say why
+    assert bench.explain(bag)  # explain knows why
 
 
 def test_targets_of_one_group_count_together(bench: Bench) -> None:
@@ -80,7 +80,7 @@ def test_lost_attempt_frees_its_place_and_is_cancelled_when_it_comes_back(bench:
         bench.wait(10_000)
         bench.exchange(lives, want=1)
     assert bench.tasks(bag) == "a" and bench.core.state.bags[bag].running_in_group == {0: 1}
-    answer = bench.exchange(silent, held=[first], started=[first])  # it was slow to say so: there is no room for it
+    answer = bench.exchange(silent, held=[first], started=[first])  # too late: its place is taken
     assert answer.cancel == [first] and bench.attempt(first) == "lost"
     bench.restart(bench.snapshot())
     assert bench.core.state.bags[bag].running_in_group == {0: 1}

@@ -34,5 +34,5 @@ def test_backlog_rewinds_when_many_tasks_are_put_back() -> None:
     backlog.add_run(0, 500)
     assert len(backlog.take(500)) == 500
     backlog.put_all(100, 300)
-    assert backlog.take(1) == [0]  # all are ready here: it walks from the start
+    assert backlog.take(1) == [0]  # all are ready, so the backlog walks from the start
     assert backlog.heap == []

@@ -37,7 +37,7 @@ def test_a_success_leaves_a_copy_where_it_ran(bench: DataBench) -> None:
     bag, a, b = bench.pipelines(), bench.host("a"), bench.host("b")
     assert (bench.run(a), bench.run(b)) == (0, 1)
     assert bench.places(bag, 0) == ["host here a"] and bench.places(bag, 1) == ["host here b"]
-    assert moves(bench.ask(b)) == [(0, "host here a", 80_000)]  # fcfs does not look where it lies
+    assert moves(bench.ask(b)) == [(0, "host here a", 80_000)]  # fcfs ignores where the data lies
     assert moves(bench.ask(a)) == [(1, "host here b", 80_000)]
 
 
