@@ -134,7 +134,7 @@ def long_changelog_entries() -> Iterator[str]:
 CEILINGS: dict[Callable[[], Iterator[str]], int] = {
     crowded_folders: 0,
     subjectless_docstrings: 165,
-    vague_test_names: 154,
+    vague_test_names: 0,
     long_positional_calls: 34,
     long_signatures: 38,
     branchy_functions: 45,
