@@ -87,7 +87,7 @@ def of_r(calibration: replicas.ReplicasCalibration, seeds: range) -> str:
     rows = [[replicas.run_on_papers_server(seed, policy, calibration) for policy in replicas.POLICIES]
             for seed in seeds]
     means = [sum(run[at].turnaround for run in rows) / len(rows) for at in range(len(replicas.POLICIES))]
-    return " | ".join([*(f"{mean:.1f}" for mean in means), f"{sum(map(replicas.in_order, rows))} of {len(rows)}"])
+    return " | ".join([*(f"{mean:.1f}" for mean in means), f"{sum(map(replicas.is_in_order, rows))} of {len(rows)}"])
 
 
 def of_8(calibration: bags.FiveBagsCalibration, seeds: range) -> str:
