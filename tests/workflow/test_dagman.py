@@ -256,7 +256,7 @@ def test_repeated_reading_of_files_is_bounded(folder: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(("line", "bound"), [('VARS ALL_NODES a="1" b="2"', "MAX_GIVEN"),
-                                             ("RETRY ALL_NODES 1", "MAX_SAID")])
+                                             ("RETRY ALL_NODES 1", "MAX_BY_ALL_NODES")])
 def test_commands_for_all_nodes_are_bounded(
     folder: Path, monkeypatch: pytest.MonkeyPatch, line: str, bound: str
 ) -> None:

@@ -37,9 +37,9 @@ class MistakeLog:
         if len(errors) == 1:
             raise errors[0]
         if errors:
-            said = f"{len(errors)} mistakes" + (" or more" if len(errors) >= KEPT else "")
+            count = f"{len(errors)} mistakes" + (" or more" if len(errors) >= KEPT else "")
             more = f"; the first {MOST} are shown" if len(errors) > MOST else ""
-            raise Mistakes(said + more, each=errors[:MOST])
+            raise Mistakes(count + more, each=errors[:MOST])
 
 
 def nearest(word: str, names: Iterable[str]) -> str:

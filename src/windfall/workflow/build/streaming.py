@@ -192,13 +192,13 @@ def whole(bag: Bag, appended: Iterable[AppendedTasks]) -> tuple[Bag, list[int]]:
     found = _by_target(sources)
     targets = [msgspec.structs.replace(target, source=_joined(target.source, found[target.name][0]))
                for target in bag.targets]
-    there = list(chain.from_iterable(tasks for _, tasks in found.values()))
-    numbers = np.empty(len(there), np.int32)
-    numbers[there] = np.arange(len(there), dtype=np.int32)
+    server_numbers = list(chain.from_iterable(tasks for _, tasks in found.values()))
+    numbers = np.empty(len(server_numbers), np.int32)
+    numbers[server_numbers] = np.arange(len(server_numbers), dtype=np.int32)
     edges = np.array([*bag.edges, *(pair for each in later for pair in each.edges)], np.int32).reshape(-1, 2)
     flows = _together(list(filter(None, [bag.flows, *(each.flows for each in later)])), numbers)
     return msgspec.structs.replace(bag, targets=targets, open=False, flows=flows,
-                                   edges=list(map(tuple, numbers[edges].tolist()))), there
+                                   edges=list(map(tuple, numbers[edges].tolist()))), server_numbers
 
 
 def _are_tables(sources: list[tuple[str, Source]]) -> bool:

@@ -92,8 +92,8 @@ class _XmlReader:
         try:
             self.parser.Parse(data, True)
         except expat.ExpatError as error:
-            said = expat.ErrorString(error.code)
-            raise self._wrong(error.lineno, error.offset + 1, f"this is not XML: {said}", _advice(said)) from None
+            reason = expat.ErrorString(error.code)
+            raise self._wrong(error.lineno, error.offset + 1, f"this is not XML: {reason}", _advice(reason)) from None
         except (LookupError, ValueError) as error:
             raise self._wrong(1, 1, f"this XML cannot be read: {error}", "write it in UTF-8") from None
         assert self.root is not None  # expat refuses a document without a root
@@ -128,9 +128,9 @@ class _XmlReader:
         raise self._wrong(*self._here(), "document types and entities are refused", "write the text itself in place")
 
 
-def _advice(said: str) -> str:
-    if "invalid token" in said:
+def _advice(reason: str) -> str:
+    if "invalid token" in reason:
         return "'<' and '&' of a program are written inside <![CDATA[ … ]]>"
-    if "junk after" in said:
+    if "junk after" in reason:
         return "several components stand inside one <yml-query> … </yml-query>"
-    return "every <name> needs its </name>" if "mismatched" in said or "unclosed" in said else ""
+    return "every <name> needs its </name>" if "mismatched" in reason or "unclosed" in reason else ""

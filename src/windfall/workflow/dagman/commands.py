@@ -16,7 +16,7 @@ MAX_EDGES = 5_000_000
 MAX_PRIORITY = 1_000_000
 MOST_TIMES = 1 << 30
 MAX_VARS = 10_000  # variables per node
-MAX_SAID = 50_000_000  # nodes named through ALL_NODES, over all commands
+MAX_BY_ALL_NODES = 50_000_000  # nodes named through ALL_NODES, over all commands
 MAX_GIVEN = 20_000_000  # variables of all nodes
 EXIT = (-2_000, 255)  # below zero: signals, and codes that only DAGMan has
 DAY = 86_400
@@ -37,9 +37,9 @@ class Commands(NamedTuple):
 
     def _nodes(self, word: DagWord, command: str, final: bool = False) -> list[Node]:
         if word.upper == "ALL_NODES":
-            self.found.said += len(self.own)
-            if self.found.said > MAX_SAID:
-                raise TooLarge(f"ALL_NODES stands for more than {MAX_SAID:,} nodes, all in all")
+            self.found.by_all_nodes += len(self.own)
+            if self.found.by_all_nodes > MAX_BY_ALL_NODES:
+                raise TooLarge(f"ALL_NODES stands for more than {MAX_BY_ALL_NODES:,} nodes, all in all")
             return self.own
         known = self._known(word)
         if isinstance(known, NodeGroup):

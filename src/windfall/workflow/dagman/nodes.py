@@ -150,6 +150,6 @@ class DagContents:
     units: dict[Path, Subdag] = field(default_factory=dict)  # file → the first SUBDAG that has it
     files: int = 0
     text: int = 0  # letters of all files
-    said: int = 0  # nodes named through ALL_NODES
+    by_all_nodes: int = 0  # nodes named through ALL_NODES
     given: int = 0  # variables given to nodes
     places: dict[int, int] = field(default_factory=dict)  # identity of a node → its number

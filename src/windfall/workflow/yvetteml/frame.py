@@ -29,11 +29,11 @@ def spread(data: Data, n: int) -> np.ndarray:
 
 
 class StatementError(Exception):
-    """A statement with a mistake; `said` is empty if the mistake was reported before."""
+    """A statement with a mistake; `report`, message and hint, is empty if the mistake was reported before."""
 
-    def __init__(self, at: int, *said: str) -> None:
-        super().__init__(*said)
-        self.at, self.said = at, said
+    def __init__(self, at: int, *report: str) -> None:
+        super().__init__(*report)
+        self.at, self.report = at, report
 
 
 @dataclass(frozen=True, slots=True)

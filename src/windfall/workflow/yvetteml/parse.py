@@ -39,16 +39,16 @@ def parse(source: Source) -> ast.Block:
         _complain(error, source, watch)
     except VisitError as error:
         if isinstance(error.orig_exc, _ParseError):
-            raise source.mistake(error.orig_exc.at, *error.orig_exc.said) from None
+            raise source.mistake(error.orig_exc.at, *error.orig_exc.report) from None
         raise
     except _ParseError as error:
-        raise source.mistake(error.at, *error.said) from None
+        raise source.mistake(error.at, *error.report) from None
 
 
 class _ParseError(Exception):
-    def __init__(self, at: int, *said: str) -> None:
-        super().__init__(said[0])
-        self.at, self.said = at, said
+    def __init__(self, at: int, *report: str) -> None:
+        super().__init__(report[0])
+        self.at, self.report = at, report
 
 
 class _TokenWatch:

@@ -76,7 +76,7 @@ class Unroller:
         except StatementError as stop:
             self._note(stop, frame)
             self._spoil(node, frame)
-            if stop.said or not isinstance(node, ast.Compute):
+            if stop.report or not isinstance(node, ast.Compute):
                 self._excuse(mentioned(node), frame)
         finally:
             self._deep -= 1
@@ -103,8 +103,8 @@ class Unroller:
             self._if(node, frame)
 
     def _note(self, stop: StatementError, frame: Frame) -> None:
-        if stop.said:
-            self.found.add(frame.source, stop.at, *stop.said)
+        if stop.report:
+            self.found.add(frame.source, stop.at, *stop.report)
 
     def _spoil(self, node: ast.Statement, frame: Frame) -> None:
         """Mark variables assigned by a statement with a mistake as broken, so that no later complaint names them."""
@@ -408,7 +408,7 @@ def _unless_empty(frame: Frame, otherwise: Data, function: Callable[..., Data], 
     try:
         return function(*arguments, frame)
     except StatementError as stop:
-        if frame.n or stop.said:
+        if frame.n or stop.report:
             raise
         return otherwise
 

@@ -175,7 +175,7 @@ def _asked(node: ast.Value, frame: Frame) -> Data:
     try:
         return condition(node, frame)
     except StatementError as stop:
-        if frame.n or stop.said:
+        if frame.n or stop.report:
             raise
         return False
 

@@ -166,10 +166,10 @@ def _verdict(found: HostInfo) -> str:
     where, why = f"{shown(host['Name'])} ({shown(host['Site'])})", shown(found["why"], 1000)
     if not found["match"]:
         return f"{where}: no; {why}"
-    said = ["yes"]
-    said += [f"rank {rank:g}"] if rank is not None else []
-    said += [f"{most} at most"] if most is not None else []
-    return f"{where}: {', '.join(said)}" + (f"; {why}" if why else "")
+    parts = ["yes"]
+    parts += [f"rank {rank:g}"] if rank is not None else []
+    parts += [f"{most} at most"] if most is not None else []
+    return f"{where}: {', '.join(parts)}" + (f"; {why}" if why else "")
 
 
 # --- of no bag --------------------------------------------------------------------------------------------------

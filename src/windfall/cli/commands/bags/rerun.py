@@ -68,15 +68,15 @@ def _done(client: Client, name: str) -> Done:
 
     found: Done = {}
     for bag in sorted(each["bag"] for each in client.bags() if each["name"] == name)[-EARLIER:]:
-        spec, there = whole(client.spec(bag), client.appended(bag))
-        here = {number: task for task, number in enumerate(there)}
-        files = {here[row["task"]]: [tuple(file) for file in row["files"]] for row in client.results(bag, "succeeded")
-                 if row["task"] in here}
+        spec, server_numbers = whole(client.spec(bag), client.appended(bag))
+        tasks = {number: task for task, number in enumerate(server_numbers)}
+        files = {tasks[row["task"]]: [tuple(file) for file in row["files"]] for row in client.results(bag, "succeeded")
+                 if row["task"] in tasks}
         try:
             made = done_by(bag, spec, files)  # type: ignore[arg-type]
         except BadInput:
             continue  # another workflow of the same name
-        found.update((key, (number, there[task], left)) for key, (number, task, left) in made.items())
+        found.update((key, (number, server_numbers[task], left)) for key, (number, task, left) in made.items())
     return found
 
 
@@ -85,8 +85,8 @@ def _fetch_earlier(client: Client, parsed: Parsed, left: Remainder, directory: P
     wanted: dict[int, dict[tuple[int, str], str]] = {}
     for (task, path), name in (parsed.results or {}).items():
         if task in left.done:
-            bag, there = left.done[task]
-            wanted.setdefault(bag, {})[there, path] = name
+            bag, number = left.done[task]
+            wanted.setdefault(bag, {})[number, path] = name
     return sum(client.fetch_some(bag, files, directory) for bag, files in wanted.items())
 
 

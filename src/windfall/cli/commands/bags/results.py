@@ -100,10 +100,10 @@ def _wfformat(session: Session, bag: int, args: argparse.Namespace) -> int:
     from windfall.workflow.wfformat import export, instance
 
     client = session.client
-    spec, there = whole(client.spec(bag), client.appended(bag))
-    export.refuse_grown(client.bag(bag)["tasks"] - len(there))
-    here = {number: task for task, number in enumerate(there)}
-    workflow = export.exported(spec, ({**row, "task": here[row["task"]]} for row in client.results(bag)))
+    spec, server_numbers = whole(client.spec(bag), client.appended(bag))
+    export.refuse_grown(client.bag(bag)["tasks"] - len(server_numbers))
+    tasks = {number: task for task, number in enumerate(server_numbers)}
+    workflow = export.exported(spec, ({**row, "task": tasks[row["task"]]} for row in client.results(bag)))
     args.wfformat.write_bytes(instance.dumps(workflow))
     if args.json:
         print_json({"bag": bag, "file": str(args.wfformat), "tasks": workflow.tasks, "edges": len(workflow.dag.src)})

@@ -176,8 +176,8 @@ def _print(row: dict[str, Any], site: Any) -> None:
     if site is not None and hasattr(site, "reach"):
         print(f"  reach         {site.reach}")
     print(f"  file          {row['file'] or 'none: its pilots come by tickets only'}")
-    for said in filter(None, (row.get("error"), row.get("trouble"))):
-        print("  trouble       " + said.replace("\n", "\n" + " " * 14))
+    for trouble in filter(None, (row.get("error"), row.get("trouble"))):
+        print("  trouble       " + trouble.replace("\n", "\n" + " " * 14))
     for each in row.get("history", ())[-HISTORY:]:
         print(f"  {clock(each['at']):<12}  {each['says']}")
 
