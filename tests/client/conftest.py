@@ -22,7 +22,7 @@ def client(server):
 
 @pytest.fixture
 def relay(server, tmp_path):
-    """Return a client on a line to the server that a test can cut."""
+    """Return a line to the server that a test can cut, and that `cut_client` uses."""
     relay = Relay(server.profile["server"].removeprefix("unix:"), tmp_path / "line")
     yield relay
     relay.close()

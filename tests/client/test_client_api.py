@@ -247,6 +247,21 @@ def test_wait_survives_broken_connections(relay, cut_client):
     assert relay.connections > 1
 
 
+def test_log_over_a_broken_connection_raises_no_server(client, relay, cut_client):
+    bag = client.submit(sweep(1, "head -c 3000000 /dev/zero", ()))
+    client.wait(bag)
+    relay.cuts = [5_000]
+    with pytest.raises(errors.NoServer, match="broke"):
+        list(cut_client.log(bag, 0))
+
+
+def test_followed_log_waits_longer_than_a_request_may_take(client):
+    bag = client.submit(sweep(1, "echo a; sleep 3; echo b", ()))
+    with client._http.sibling() as http:
+        path = f"/v1/bags/{bag}/tasks/0/log?stream=out&follow=1"
+        assert b"".join(http.chunks(path, follow=True, timeout=1.5)) == b"a\nb\n"
+
+
 def test_absent_server_raises_no_server_at_once(tmp_path):
     with (
         Client({"server": f"unix:{tmp_path}/none", "token": "x"}, patience=0) as client,

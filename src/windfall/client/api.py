@@ -174,9 +174,7 @@ class Api:
         """Yield what a task wrote; with `follow`, until it ends."""
         path = f"{bag_path(bag)}/tasks/{task:d}/log?stream={quote(stream)}" + ("&follow=1" if follow else "")
         with self._http.sibling() as http:
-            response = http.open(path)
-            while data := response.read():
-                yield data
+            yield from http.chunks(path, follow)
 
     def watch(self, bag: int, position: int = 0, rows: bool = False) -> Iterator[types.Update]:
         """Yield the changes of a bag as they happen, until the bag ends."""

@@ -337,6 +337,23 @@ class Http:
         response: Response = self.retrying(attempt, True)
         return response
 
+    def chunks(self, path: str, follow: bool = False, timeout: float = TIMEOUT) -> Iterator[bytes]:
+        """Yield the body of a response as it comes; raise NoServer when the connection breaks.
+
+        With `follow`, `timeout` covers the head only: the body waits as long as a task is silent, and the system's
+        keep-alive probes find a dead connection.
+        """
+        response = self.open(path, timeout=timeout)
+        if follow and self._socket is not None:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            self._socket.settimeout(None)
+        try:
+            while data := response.read():
+                yield data
+        except _Broken as broken:
+            self.close()
+            raise errors.NoServer(f"the connection to the server broke: {broken}") from None
+
     def stream(self, path: str) -> Iterator[Any]:
         """Yield newline-separated JSON values as they come; raise NoServer when the connection breaks."""
         for line in self.lines(path):
