@@ -202,7 +202,7 @@ def test_log_says_why_no_implementation_fits(windfall: CommandLine) -> None:
     assert "no implementation runs here" in said and "is for vms-vax" in said
 
 
-def test_a_branch_that_fails_takes_only_what_depends_on_it(windfall: CommandLine) -> None:
+def test_failed_branch_cancels_only_its_dependents(windfall: CommandLine) -> None:
     text = application(
         "par (i := 1; 3) do compute Half(a[i], i); compute Next(b[i], a[i]); enddo",
         component("Half", "out integer a, in integer i", "SHELL", "[ $i -ne 2 ]; echo $i > $a"),

@@ -66,7 +66,7 @@ environment = { WHO = "me" }
 """
 
 
-def test_a_failed_tasks_directory_comes_here_and_is_run_again(windfall):
+def test_kept_directory_of_a_failed_task_is_fetched_and_run_again(windfall):
     windfall.write("in.txt", "hello\n")
     assert windfall("run", windfall.write("kept.toml", BAG)).returncode == 1
     if windfall.json("show", "kept", "0")["attempts"][-1]["scratch"] is None:

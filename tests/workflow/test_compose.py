@@ -102,13 +102,13 @@ def test_a_call_is_one_task_however_often_it_is_used() -> None:
     assert sorted(each.name for each in shared.results) == ["x", "y"]
 
 
-def test_names_of_one_s_own_do_not_meet_those_of_results() -> None:
+def test_wrong_names_of_data_are_refused() -> None:
     for name in ("unnamed-result", "../x", "", "a b"):
         with pytest.raises(BadInput, match="cannot be the name"):
             data(name)
 
 
-def test_workflows_that_a_loop_makes_are_not_deep() -> None:
+def test_workflow_built_in_a_loop_is_not_deep() -> None:
     flow, call = seq(load(0, 0)), load(0, 0)
     for number in range(3000):
         flow, call = seq(flow, load(number, 1)), product(call, 1.0)

@@ -71,7 +71,7 @@ def test_reader_takes_in_every_command_about_a_node(folder: Path) -> None:
     assert list(graph.notes) == ["CONFIG is ignored"]
 
 
-def test_the_last_command_counts(folder: Path) -> None:
+def test_later_command_about_a_node_counts(folder: Path) -> None:
     graph = load(folder, "JOB A t.sub\nRETRY A 1\nRETRY ALL_NODES 2\nPRIORITY ALL_NODES 7\nPRIORITY A 8")
     assert (graph.nodes[0].retries, graph.nodes[0].priority) == (2, 8)
 
@@ -98,7 +98,7 @@ def test_a_subdag_is_part_of_the_graph(folder: Path) -> None:
     assert done.nodes[0].done and not done.nodes[1].done
 
 
-def test_a_subdag_that_is_not_run(folder: Path) -> None:
+def test_noop_subdag_keeps_its_place_without_jobs(folder: Path) -> None:
     """The nodes of a NOOP SUBDAG keep their places in the order, but have neither jobs nor scripts."""
     (folder / "p.sh").write_text("")
     load(folder, DIAMOND + "SCRIPT PRE ALL_NODES p.sh\n", "inner.dag")
@@ -108,7 +108,7 @@ def test_a_subdag_that_is_not_run(folder: Path) -> None:
     assert ("X", "S+A") in edges(graph) and ("S+D", "Y") in edges(graph)
 
 
-def test_names_inside_a_subdag(folder: Path) -> None:
+def test_nodes_of_a_subdag_keep_their_own_names_unless_two_clash(folder: Path) -> None:
     """Nodes of a SUBDAG are named as in its own file, nodes of a splice in full, and two of one name also in full."""
     for name, job in (("one.dag", "P"), ("two.dag", "Q"), ("three.dag", "Q")):
         (folder / name).write_text(f"JOB {job} t.sub\nSPLICE S inner.dag\n" if job == "P" else f"JOB {job} t.sub\n")
@@ -118,7 +118,7 @@ def test_names_inside_a_subdag(folder: Path) -> None:
         "A+P": "P", "A+S+I": "S+I", "B+Q": "B+Q", "C+Q": "C+Q"}
 
 
-def test_included_and_inline(folder: Path) -> None:
+def test_included_files_and_inline_descriptions_are_read(folder: Path) -> None:
     (folder / "more.inc").write_text("JOB B common\nPARENT A CHILD B\n")
     graph = load(folder, "JOB A {\n  executable = /bin/echo\n  arguments = a\n}\n"
                  "SUBMIT-DESCRIPTION common {\n executable = /bin/echo\n arguments = $(JOB)\n}\nINCLUDE more.inc\n")
@@ -195,12 +195,12 @@ def test_exit_codes_below_zero_mean_signals(folder: Path) -> None:
     assert [target.check.hopeless for target in targets] == [[137, 143], []]
 
 
-def test_a_value_over_several_lines(folder: Path) -> None:
+def test_value_continues_over_several_lines(folder: Path) -> None:
     graph = load(folder, 'JOB A t.sub\nVARS A a="one \\\n   two" \\\n b="x\\"\\\\y"\n')
     assert [(name, value) for name, value, _ in graph.nodes[0].vars] == [("a", "one two"), ("b", 'x"\\y')]
 
 
-def test_words_of_a_script_in_any_case(folder: Path) -> None:
+def test_macros_of_a_script_are_known_in_any_case(folder: Path) -> None:
     (folder / "s.sh").write_text("")
     graph = load(folder, "JOB A t.sub\nSCRIPT POST A s.sh $job $Node x$JOB $return $Retry $HOME\n")
     words = NodeJobs(graph).all()[0].post
@@ -217,11 +217,11 @@ def test_node_whose_submit_file_uses_retry_is_attended(folder: Path) -> None:
     assert graph.attended
 
 
-def test_all_mistakes_at_once_and_not_too_many(folder: Path) -> None:
+def test_reader_reports_at_most_fifty_mistakes(folder: Path) -> None:
     assert len(mistakes(folder, "\n".join(["RETRY"] * 20_000))) == 50
 
 
-def test_files_that_include_each_other(folder: Path) -> None:
+def test_files_that_include_each_other_are_refused(folder: Path) -> None:
     load_ = [f"SPLICE S {(number + 1) % 3}.dag" for number in range(3)]
     for number, text in enumerate(load_):
         (folder / f"{number}.dag").write_text(text)
@@ -267,7 +267,7 @@ def test_commands_for_all_nodes_are_bounded(
         load(folder, jobs + f"{line}\n" * 11)
 
 
-def test_a_line_is_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_length_of_a_line_is_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(daglines, "MAX_LINE", 1_000)
     load(folder, "#" * 2_000 + "\nJOB A t.sub\n")
     with pytest.raises(TooLarge, match="has a line"):
@@ -332,7 +332,7 @@ def test_impossible_macros_are_refused(text: str, name: str, said: str) -> None:
     assert said in caught.value.message and caught.value.where.startswith("x.sub:1:")
 
 
-def test_macros_in_the_names_of_macros() -> None:
+def test_macros_expand_inside_names_of_macros() -> None:
     found = values("a = $(x$(n))$(y:$(n))\nn = 1\nx1 = $(z)\nz = $(DOLLAR)(z) $(dollar:)$(n)", n="9")
     assert found.get("a") == "$(z) $11" and found.get("n") == "1"
 
@@ -347,7 +347,7 @@ def test_many_macros_take_no_longer_than_their_text() -> None:
 
 
 @pytest.mark.parametrize("text", ["queue 2", "queue x in (a b)", "if defined x\nendif", "include : f", "just words"])
-def test_descriptions_of_more_than_one_job(text: str) -> None:
+def test_description_of_several_jobs_is_refused(text: str) -> None:
     with pytest.raises(BadInput):
         read(plain("x.sub", f"executable = x\n{text}\n"))
 
@@ -394,7 +394,7 @@ def test_impossible_jobs_are_refused_with_their_place(folder: Path, sub: str, sa
     assert said in caught.value.message and caught.value.where.count(":") == 2
 
 
-def test_all_mistakes_of_submit_files_at_once(folder: Path) -> None:
+def test_reader_reports_all_mistakes_of_submit_files(folder: Path) -> None:
     """Mistakes that only follow from another are left out, such as unknown outputs of a wrong node."""
     (folder / "a.sub").write_text("output = $(gone)\n")
     (folder / "b.sub").write_text("executable = /bin/sh\nuniverse = grid\nrequest_cpus = x\narguments = \"'x\"\n"
@@ -408,7 +408,7 @@ def test_all_mistakes_of_submit_files_at_once(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["JOB n{} bad.sub\n", "JOB n{} named\n"])
-def test_a_description_is_read_once_though_it_is_wrong(folder: Path, text: str) -> None:
+def test_wrong_description_is_read_once_for_all_nodes(folder: Path, text: str) -> None:
     bad = "nonsense\n" + "# and much of it\n" * 20_000
     (folder / "bad.sub").write_text(bad)
     graph = load(folder, f"SUBMIT-DESCRIPTION named {{\n{bad}}}\n" + "".join(map(text.format, range(1_000))))
@@ -418,7 +418,7 @@ def test_a_description_is_read_once_though_it_is_wrong(folder: Path, text: str) 
     assert time.process_time() - began < 5
 
 
-def test_a_folder_with_something_else_than_files(folder: Path) -> None:
+def test_folder_with_a_pipe_cannot_be_sent(folder: Path) -> None:
     """The reader of a pipe would wait for ever."""
     (folder / "d").mkdir()
     os.mkfifo(folder / "d" / "pipe")
@@ -441,7 +441,7 @@ def test_final_node_is_checked_before_the_first_node_runs(folder: Path) -> None:
         dagbag.parsed(load(folder, "JOB A make.sub\nFINAL F gone.sub\n"))
 
 
-def test_a_submit_file_that_is_not_there(folder: Path) -> None:
+def test_missing_submit_file_is_refused_with_its_place(folder: Path) -> None:
     with pytest.raises(BadInput, match="there is no submit file") as caught:
         NodeJobs(load(folder, "JOB A t.sub\nJOB B gone.sub\n")).all()
     assert caught.value.where.endswith("x.dag:2:7")

@@ -31,14 +31,14 @@ def test_figure_2_as_printed_has_one_mistake_its_credentials() -> None:
     assert "pass" not in error.message
 
 
-def test_figure_2_without_its_credentials() -> None:
+def test_figure_2_is_read_without_its_credentials() -> None:
     file = loads(papers.without_credentials(papers.FIGURE_2).encode(), "figure2.query")
     assert file.application and file.application.name == "figure2"
     kinds = [type(each) for each in file.application.body]
     assert kinds == [ast.Assign] * 4 + [ast.Par, ast.Loop]
 
 
-def test_components_of_the_paper() -> None:
+def test_components_of_the_paper_are_read() -> None:
     (abstract,) = loads(papers.without_credentials(papers.ABSTRACT).encode(), "a").components
     assert [(p.name, p.type, p.mode) for p in abstract.params] == [
         ("result", "Matrix", "out"), ("mat1", "Matrix", "in"), ("mat2", "Matrix", "in")]
@@ -73,7 +73,7 @@ def test_application_file_gives_its_parameters() -> None:
     assert (data.mode, data.collection, data.size) == ("inout", True, 2000)
 
 
-def test_an_implementation_and_a_graph() -> None:
+def test_file_gives_an_implementation_and_a_graph() -> None:
     file = loads(b"""<yml-query>
       <component type="impl" name="add_impl" abstract="add">
         <impl lang="cxx" libs="m"><header>#include</header><source><![CDATA[a < b]]></source><footer>}</footer></impl>
@@ -157,7 +157,7 @@ def test_several_components_belong_in_a_query(text: str) -> None:
     assert "inside one <yml-query>" in wrong(text).hint
 
 
-def test_an_attribute_that_means_nothing_is_noted() -> None:
+def test_unknown_attribute_is_noted() -> None:
     file = loads(b'<application name="a" colour="blue"><graph/></application>', "a.query")
     assert file.notes == ["a.query:1:23: attribute 'colour' of <application> is unknown and ignored"]
 
@@ -177,7 +177,7 @@ def test_document_types_and_entities_are_refused(text: str) -> None:
     assert "refused" in wrong(text).message
 
 
-def test_unknown_entities_are_no_way_around() -> None:
+def test_unknown_entities_are_refused() -> None:
     assert "undefined entity" in wrong("<application><graph>&x;</graph></application>").message
 
 
@@ -202,6 +202,6 @@ def test_any_bytes_are_a_file_or_a_mistake(data: bytes) -> None:
         pass
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="cannot read"):
         load(tmp_path / "none")

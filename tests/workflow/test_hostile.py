@@ -45,7 +45,7 @@ def test_many_unknown_attributes_are_read_in_time() -> None:
     assert len(loads(f"<application {many}><graph/></application>".encode(), "f").notes) == 20
 
 
-def test_many_mistakes_on_a_long_line() -> None:
+def test_many_mistakes_on_a_long_line_are_reported_in_time() -> None:
     text = "<yml-query>" + "<bogus/>" * 19_000 + "x" * 3_000_000 + "</yml-query>"
     refused(lambda: loads(text.encode(), "f"), "100 mistakes or more; the first 50 are shown")
 
@@ -55,7 +55,7 @@ def test_many_components_are_read_in_time() -> None:
     timed(lambda: loads(text.encode(), "f"))
 
 
-def test_many_components_that_do_not_exist() -> None:
+def test_many_unknown_components_are_refused_in_time() -> None:
     calls = "".join(f"compute a{number}x();" for number in range(30_000))
     parts = "".join(abstract(f"b{number}x") for number in range(4_000))
     refused(lambda: program_of(application(calls), parts), "did you mean")
@@ -74,7 +74,7 @@ def test_copies_of_many_variables_count_as_effort(what: str) -> None:
     refused(lambda: program_of(application(graph), ONE), "too large to be unrolled")
 
 
-def test_variables_of_many_iterations() -> None:
+def test_columns_of_many_iterations_count_as_effort() -> None:
     """Eighty columns of ten million numbers."""
     names = [f"x{number}" for number in range(80)]
     graph = ("par (i := 1; 100) do " + "".join(f"{name} := i; " for name in names)
@@ -88,12 +88,12 @@ def test_variables_that_a_loop_does_not_use_cost_it_nothing() -> None:
     assert program_of(application(graph), ONE).tasks == 2_000_000
 
 
-def test_many_variables_of_one_value_are_no_matter() -> None:
+def test_many_shared_variables_cost_little() -> None:
     names = "".join(f"x{number} := {number}; " for number in range(8_000))
     assert program_of(application(names + "compute t(x7);"), ONE).tasks == 1
 
 
-def test_deep_graphs_in_deep_graphs() -> None:
+def test_depth_through_graph_components_is_bounded() -> None:
     parts = "".join(
         f'<component type="graph" name="g{n}"><graph>{"if 1 eq 1 then " * 60} compute g{n + 1}(); {"endif " * 60}'
         "</graph></component>" for n in range(14))  # fmt: skip
@@ -101,7 +101,7 @@ def test_deep_graphs_in_deep_graphs() -> None:
                                "</component>"), "nested more than 100 deep")
 
 
-def test_many_graphs_in_each_other_do_not_call_themselves() -> None:
+def test_nesting_of_graph_components_is_bounded() -> None:
     parts = "".join(f'<component type="graph" name="g{n}"><graph>compute g{n + 1}();</graph></component>'
                     for n in range(unroll.MAX_NESTED)) + '<component type="graph" name="g16"><graph/></component>'
     refused(lambda: program_of(application("compute g0();"), parts), "more than 16 graph components in each other")
@@ -130,7 +130,7 @@ def test_long_texts_are_bounded_and_counted(monkeypatch: pytest.MonkeyPatch) -> 
     assert max(len(node.label) for node in picture(few).nodes) == LONGEST
 
 
-def test_all_of_a_long_value_is_taken() -> None:
+def test_long_value_of_a_parameter_is_kept_whole() -> None:
     text = '<application><params><param name="v" type="string"/></params><graph>compute s(v);</graph></application>'
     assert program_of(text, TEXTS, v="x" * 5_000).task(0).arguments[0].value == "x" * 5_000
     with pytest.raises(BadInput, match="is not a value for 'v'"):
@@ -138,7 +138,7 @@ def test_all_of_a_long_value_is_taken() -> None:
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e999", "0" * 2_000 + "1"])
-def test_numbers_that_no_program_could_read(value: str) -> None:
+def test_numbers_that_no_program_can_read_are_refused(value: str) -> None:
     text = '<application><params><param name="v" type="real"/></params><graph>compute r(v);</graph></application>'
     with pytest.raises(BadInput, match="is not a value for 'v'"):
         program_of(text, abstract("r", "in real p"), v=value)

@@ -119,7 +119,7 @@ def test_all_mistakes_are_told_at_once_and_in_order() -> None:
     ]
 
 
-def test_a_graph_component_that_calls_itself() -> None:
+def test_graph_component_that_calls_itself_is_refused() -> None:
     (found,) = mistakes("compute loop();")
     assert "'loop' calls itself" in found.message and found.hint == "loop → loop"
     assert found.where.startswith("parts.xml:1:")
@@ -168,12 +168,12 @@ def test_correct_graphs_compile_without_mistakes(graph: str) -> None:
     (("m", "Matrix", "in", ""), "compute gather(n, m);", "'m' is one thing"),
     (("m", "Matrix", "out", ""), "compute norm(n, m);", "'m' is read, and nothing writes it"),
 ])
-def test_parameters_used_wrongly(params: tuple[str, ...], graph: str, said: str) -> None:
+def test_wrong_use_of_parameters_is_reported(params: tuple[str, ...], graph: str, said: str) -> None:
     (found,) = mistakes(graph, PARAM.format(*params))
     assert said in found.message
 
 
-def test_parameters_used_well() -> None:
+def test_correct_use_of_parameters_compiles() -> None:
     many = PARAM.format("m", "Matrix", "in", 'collection="yes"') + PARAM.format("n", "integer", "in", 'value="3"')
     compiled("par (i:=1;n) do compute norm(r[i], m[i]); enddo compute gather(all, m);", many)
     compiled("compute scale(m, x);", PARAM.format("m", "Matrix", "inout", "") + PARAM.format("x", "real", "in", ""))
@@ -186,13 +186,13 @@ def test_parameters_used_well() -> None:
     ({"k": "1"}, "has no parameter 'k'"),
     ({"m": "1"}, "is not a value for 'm', which is of type Matrix"),
 ])
-def test_values_that_do_not_fit(given: dict[str, str], said: str) -> None:
+def test_values_of_the_wrong_type_are_refused(given: dict[str, str], said: str) -> None:
     params = PARAM.format("n", "integer", "in", "") + PARAM.format("m", "Matrix", "in", "")
     (found,) = mistakes("", params, **given)
     assert said in found.message
 
 
-def test_data_for_a_number_that_a_graph_component_counts_to() -> None:
+def test_graph_component_cannot_count_to_data() -> None:
     parts = abstract("put", "out integer m") + """<component type="graph" name="g"><params>
         <param name="n" type="integer"/></params><graph>par (i := 1; n) do enddo</graph></component>"""
     with pytest.raises(BadInput) as caught:

@@ -127,7 +127,7 @@ def test_size_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- the language ----------------------------------------------------------------------------------------------------
 
 
-def test_strength_of_operators() -> None:
+def test_operators_bind_by_their_strength() -> None:
     (statement,) = tree("x := not a eq 1 + 2 * 3 and b or c;")
     one, two, three = ast.Integer(1), ast.Integer(2), ast.Integer(3)
     total = ast.Chain(one, (("+", ast.Chain(two, (("*", three),))),))
@@ -136,7 +136,7 @@ def test_strength_of_operators() -> None:
     assert statement == ast.Assign(ast.Name("x"), ast.Chain(both, (("or", ast.Name("c")),)))
 
 
-def test_comments_and_semicolons() -> None:
+def test_comments_and_extra_semicolons_are_skipped() -> None:
     assert tree("# all of it\nx := 1; # and this\n;; par // endpar; seq (i:=1;2) do enddo if 1 eq 1 then endif;") == (
         ast.Assign(ast.Name("x"), ast.Integer(1)), ast.Par(((), ())),
         ast.Loop(False, (ast.Iterator("i", ast.Integer(1), ast.Integer(2)),), (), ()),
@@ -192,7 +192,7 @@ def test_mistakes_are_shown_where_they_are(text: str, where: str, said: str, hin
     ("x\u200b := 1;", "'\\u200b' does not belong", "plain space"),
     ("x := \u201ca\u201d;", "\u201c", 'plain quotes: "…"'), ("x := 'a';", '"\'" does not belong here', "plain quotes"),
 ])  # fmt: skip
-def test_letters_that_only_look_right(text: str, said: str, hint: str) -> None:
+def test_look_alike_letters_get_a_hint(text: str, said: str, hint: str) -> None:
     error = wrong(text)
     assert said in error.message and hint in error.hint
 

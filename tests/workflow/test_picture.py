@@ -43,7 +43,7 @@ def test_a_large_graph_is_summed_up_by_component_and_section() -> None:
     assert found.arrows == [(0, 1), (1, 2), (2, 3), (3, 3)]
 
 
-def test_groups_that_follow_each_other_in_turn() -> None:
+def test_groups_that_alternate_get_arrows_both_ways() -> None:
     found = pictures._groups(small("seq (i:=1;9) do compute a(i); compute b(i); enddo"), lambda call: (call.at,))
     assert found.arrows == [(0, 1), (1, 0)]
     assert sheet.draw(found).svg()

@@ -90,7 +90,7 @@ def test_a_binary_of_another_machine_is_made_anew(about: Path, tmp_path: Path) -
 
 
 @pytest.mark.needs("compilers")
-def test_a_part_of_an_archive_is_for_python(about: Path, tmp_path: Path) -> None:
+def test_python_reads_a_member_of_an_archive(about: Path, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "2.1").write_text("picked")
     with tarfile.open(tmp_path / "in" / "text.tar", "w") as archive:
@@ -145,7 +145,7 @@ def prepared(tmp_path: Path, lang: str, folder: str) -> tuple[Path, Component]:
     (ODD, "3", "4"), ("", "5", " 6\n"), ("plain", "1", "4"), ("plain", "2", "4"), ("x\n\n", "-7", None),
 ])  # fmt: skip
 @pytest.mark.parametrize("in_file", [False, True])
-def test_scripts_and_programs_both_ways(
+def test_shell_and_python_run_scripts_and_programs_alike(
     tmp_path: Path, lang: str, text: str, how: str, kept: str | None, in_file: bool
 ) -> None:
     found = []
@@ -169,7 +169,7 @@ def test_scripts_and_programs_both_ways(
 @pytest.mark.parametrize(("platform", "here"), [
     (f"{HERE}", True), ("plan9-* " + HERE.upper(), True), ("plan9-mips esac", False), ("*-[!z]*", True), ("", True),
 ])  # fmt: skip
-def test_a_script_for_some_platforms(tmp_path: Path, platform: str, here: bool) -> None:
+def test_script_runs_only_on_its_platforms(tmp_path: Path, platform: str, here: bool) -> None:
     place, _ = prepared(tmp_path, SHELL.replace('"SHELL"', f'"SHELL" platform="{platform}"'), "task")
     (place / "in" / "kept").write_text("1")
     (place / ".component" / "run.py").write_text("print(open('no-such-file'))")
@@ -184,7 +184,7 @@ def test_python_is_not_started_for_a_script(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("program", ["-x", "{text}", "A=1"])
-def test_programs_that_only_python_starts(program: str) -> None:
+def test_special_programs_are_left_to_python(program: str) -> None:
     lang = f'lang="EXECUTABLE"><source>{program} {{how}}</source>'
     mixed, made = loads(MIXED.replace("LANG", lang).encode(), "mixed.xml").components
     assert not quick.fits(mixed, [made])

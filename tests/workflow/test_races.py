@@ -64,7 +64,7 @@ def test_number_of_doubts_is_bounded() -> None:
     assert len(doubts(" ".join(f"par compute put(a{n}); // compute get(a{n}); endpar" for n in range(40)))) == 20
 
 
-def test_a_parameter_that_would_come_home_and_is_not_written() -> None:
+def test_unwritten_out_parameter_raises_a_doubt() -> None:
     assert doubts("compute put(a);", '<param name="b" type="N" mode="out"/>') == [
         "app.query: 'b' is a parameter of mode out, and nothing writes it"]
     assert doubts("compute put(b);", '<param name="b" type="N" mode="out"/>') == []

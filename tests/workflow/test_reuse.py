@@ -72,7 +72,7 @@ def test_gate_stays_between_wide_sections_that_changed(monkeypatch: pytest.Monke
     assert left.bag is not None and len(left.bag.edges) == 600 and left.bag.targets[-1].name == GATES
 
 
-def test_a_gate_that_all_has_reached_is_not_left() -> None:
+def test_reached_gate_is_not_run_again() -> None:
     bag = wide(0).bag
     left = remainder(bag, done_by(1, bag, {task: FILE for task in range(601) if task not in (300, 305)}))
     assert left.bag is not None and [target.name for target in left.bag.targets] == ["Make"]

@@ -221,7 +221,7 @@ def test_wrong_name_of_data_is_refused(name: str) -> None:
 @pytest.mark.parametrize(("lang", "name"), [
     ("CXX", "class"), ("CXX", "int"), ("C", "int"), ("PYTHON", "lambda"), ("C", "windfall_count"),
 ])  # fmt: skip
-def test_parameters_that_cannot_be_variables(lang: str, name: str) -> None:
+def test_keyword_as_a_parameter_name_is_refused(lang: str, name: str) -> None:
     made = '<component type="impl" name="AI" abstract="A"><impl lang="LANG"><source/></impl></component>'
     parts = abstract("A", f"in integer {name}") + made + "<application><graph>compute A(1);</graph></application>"
     for other in (lang, "SHELL"):

@@ -81,7 +81,7 @@ def _source(at: int, count: int) -> Sweep:
 
 @settings(max_examples=150, deadline=None)
 @given(bags(), st.integers(1, 8))
-def test_the_parts_are_the_whole(bag: Bag, size: int) -> None:
+def test_parts_join_to_the_whole_bag(bag: Bag, size: int) -> None:
     validate(bag)
     found = cut(bag, size)
     if found is None:

@@ -213,7 +213,7 @@ def test_a_variable_is_carried_along_a_seq() -> None:
     assert tasks("a := 0; b := 1; seq (i:=1;5) do c := a + b; a := b; b := c; enddo compute t1(b);") == ["t1(8)"]
 
 
-def test_a_variable_of_an_iteration() -> None:
+def test_variable_belongs_to_its_iteration() -> None:
     assert tasks("par (i:=1;3) do k := i * i; compute t2(i, k); enddo") == ["t2(1, 1)", "t2(2, 4)", "t2(3, 9)"]
     assert tasks("seq (i:=1;3) do if i eq 2 then k := 7; else k := i; endif compute t1(k); enddo") == [
         "t1(1)", "t1(7)", "t1(3)"]
@@ -274,7 +274,7 @@ def test_an_integer_for_a_real_parameter_is_real() -> None:
     assert [str(task) for task in program.stream()] == ["r(1.0)", "r(2.0)", "r(7.0)"]
 
 
-def test_an_event_that_several_notify_has_happened_when_all_have() -> None:
+def test_event_happens_when_all_its_notifiers_have_notified() -> None:
     program = program_of("<application><graph>par par (i:=1;3) do compute a(x[i]); notify(e); enddo // wait(e); "
                          "compute a(y); endpar</graph></application>",
                          '<component type="abstract" name="a"><param name="o" type="N" mode="out"/></component>')
@@ -337,7 +337,7 @@ def test_any_graph_compiles_or_is_a_mistake(block: ast.Block) -> None:
         assert requirements(program)["tasks"] == len(list(program.stream()))
 
 
-def test_tasks_come_in_slices() -> None:
+def test_tasks_are_worked_out_in_slices() -> None:
     """The first task can be read before the last is worked out."""
     program = program_of("<application><graph>par (i:=1;100000) do compute t1(i); enddo</graph></application>",
                          '<component type="abstract" name="t1"><param name="p" type="integer"/></component>')

@@ -34,7 +34,7 @@ def schema() -> Any:
 
 
 @needs_data
-def test_the_data_is_there() -> None:
+def test_all_nine_recorded_workflows_are_there() -> None:
     assert len(FILES) == 9
 
 
@@ -117,7 +117,7 @@ def read(value: Any) -> RecordedWorkflow:
     return loads(json.dumps(value).encode(), "w.json")
 
 
-def test_parents_and_children_need_not_both_be_said() -> None:
+def test_parents_or_children_alone_define_the_order() -> None:
     workflow = read(instance(task("a", children=["b"]), task("b"), task("c", parents=["b"])))
     assert workflow.levels.tolist() == [0, 1, 2] and longest(workflow) == 6.0
 
@@ -160,14 +160,14 @@ def test_records_must_fit_the_tasks() -> None:
         read(line)
 
 
-def test_cores_that_no_machine_has() -> None:
+def test_impossible_number_of_cores_is_refused() -> None:
     for count in (1e308, 1e19, 2e9):
         with pytest.raises(BadInput, match="task 'a' cannot have had"):
             recorded.parsed(read(ran(coreCount=count)), Path("."))
     assert recorded.parsed(read(ran(coreCount=1.5)), Path(".")).bag.targets[0].resources.cores == 2
 
 
-def test_a_long_name_takes_no_longer_than_it_is() -> None:
+def test_long_name_is_read_in_time() -> None:
     value = ran(command={})
     value["workflow"]["specification"]["tasks"][0]["name"] = "1" * 300_000 + "x"
     began = time.process_time()
@@ -177,7 +177,7 @@ def test_a_long_name_takes_no_longer_than_it_is() -> None:
 
 @pytest.mark.parametrize(("name", "kind"), [("sift_ID0000012", "sift"), ("a-7", "a"), ("b12", "b"), ("IDID3", "ID"),
                                             ("42", "42"), ("_1", "_1"), ("x_y", "x_y"), ("x_", "x_")])
-def test_kinds_by_name(name: str, kind: str) -> None:
+def test_kind_of_a_task_is_its_name_without_number(name: str, kind: str) -> None:
     value = ran(command={})
     value["workflow"]["specification"]["tasks"][0]["name"] = name
     assert read(value).kinds == [kind]

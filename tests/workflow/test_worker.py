@@ -36,7 +36,7 @@ def run(place: Path, *values: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize(("lang", "source"), [("SHELL", "printf '[%s]' \"$t\" > $o"), ("PYTHON", "o = f'[{t}]'")])
 @pytest.mark.parametrize("text", ["", "--compile", "a\n"])
-def test_any_text_is_a_value(tmp_path: Path, lang: str, source: str, text: str) -> None:
+def test_any_text_survives_as_a_value(tmp_path: Path, lang: str, source: str, text: str) -> None:
     task(tmp_path, lang, source, "in string t, out string o")
     assert run(tmp_path, text, "") == (0, "")
     assert (tmp_path / "out" / "o").read_text() == f"[{text}]"
@@ -69,7 +69,7 @@ def test_the_same_members_are_the_same_bytes(tmp_path: Path) -> None:
                                                                               ("10", True, 3)]
 
 
-def test_python_tells_the_components_lines_and_not_its_own(tmp_path: Path) -> None:
+def test_python_errors_name_the_lines_of_the_component(tmp_path: Path) -> None:
     header, source = "\n    def half(x):\n        return x / 0\n", "\n  y = 3\n  o = half(y)\n"
     task(tmp_path, "PYTHON", source, "out string o", header)
     code, said = run(tmp_path, "")
@@ -79,7 +79,7 @@ def test_python_tells_the_components_lines_and_not_its_own(tmp_path: Path) -> No
     assert said.strip().endswith("ZeroDivisionError: division by zero")
 
 
-def test_python_that_is_none(tmp_path: Path) -> None:
+def test_broken_python_fails_with_a_syntax_error_and_its_line(tmp_path: Path) -> None:
     task(tmp_path, "PYTHON", "\n  o = (\n", "out string o")
     code, said = run(tmp_path, "")
     assert code == 1 and "run.py" not in said and "SyntaxError" in said and "line 2" in said
