@@ -32,7 +32,7 @@ ACTIONS = {
     "add": "write a site's file", "ls": "list the sites", "show": "show one site in full",
     "test": "start a pilot there that runs a task, and say what fails",
     "login": "answer what the site asks for at login",
-    "drain": "start no more pilots there", "undrain": "use it again",
+    "drain": "send no more work there", "undrain": "use it again",
     "share": "let other users use it (admins only)", "unshare": "end that", "rm": "forget it",
 }
 
