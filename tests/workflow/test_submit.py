@@ -42,7 +42,7 @@ def test_a_circle_is_refused() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=40), st.permutations(range(13)))
-def test_only_circles_are_refused(edges: list[tuple[int, int]], order: list[int]) -> None:
+def test_circles_and_nothing_else_are_refused(edges: list[tuple[int, int]], order: list[int]) -> None:
     """Edges that go along some order have none, whatever the numbers are; one that goes back closes one."""
     along = [(order[a], order[b]) for a, b in edges if a < b]
     bag = assemble("g", [ShellJob(str(number)) for number in range(13)], along).bag

@@ -51,7 +51,7 @@ class Problems:
 
 
 class OutputPlace(NamedTuple):
-    """Where the output files of a bag land."""
+    """The place where the output files of a bag land."""
 
     directory: Path
     template: str = ""  # of the paths in the directory

@@ -183,7 +183,7 @@ def _value(argument: Any) -> Any:
 
 
 class _Map:
-    """One `map`: submits chunks, yields results in order.  "auto" adjusts the size to the last chunks' time."""
+    """Runs a `map`: submits chunks, yields results in order.  "auto" adjusts the size to the last chunks' time."""
 
     def __init__(self, dispatcher: CallDispatcher, fn: Callable[..., Any], calls: Iterator[Any], size: int | str):
         self._dispatcher, self._fn, self._calls = dispatcher, fn, calls
