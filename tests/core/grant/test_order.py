@@ -198,8 +198,8 @@ def test_prospects_name_the_sites_while_no_host_is_known(b: Bench) -> None:
 @pytest.mark.parametrize(("policy", "says"), [
     ({"requirements": "Host.Memry > 1"}, "requirements, column 1: there is no attribute 'Host.Memry'"),
     ({"requirements": "time() > 1"}, "requirements, column 1: there is no function 'time'"),
-    ({"rank": "Host.Name"}, "rank, column 1: rank must come to a number"),
-    ({"sites": "Host.Cores > 1"}, "sites, column 1: sites cannot speak of Host.Cores"),
+    ({"rank": "Host.Name"}, "rank, column 1: rank must be a number"),
+    ({"sites": "Host.Cores > 1"}, "sites, column 1: sites cannot use Host.Cores"),
     ({"replicate": "twice"}, "replicate, column 1: there is no attribute 'twice'"),
     ({"rank": "1+" * 3_000 + "1"}, "rank, an expression of 6,001 bytes"),
 ])  # fmt: skip
