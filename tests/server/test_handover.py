@@ -113,7 +113,7 @@ def test_a_failure_cancels_only_what_comes_after_it(client):
     ({"before": [5]}, "before"), ({"before": [-1]}, "before"), ({"after": [2]}, "after"), ({"name": [9]}, "name"),
     ({"names": ["out", "../up"]}, "inside"), ({"names": ["in", "other"]}, "has no output"),
     ({"before": [0, 0]}, "equally long"), ({"after": [0]}, "circle"),
-    ({"before": [0, 0], "after": [1, 1], "name": [0, 0], "place": [1, 1]}, "one place"),
+    ({"before": [0, 0], "after": [1, 1], "name": [0, 0], "place": [1, 1]}, "same path"),
     ({"blobs": [["x", 1, 1]]}, "SHA-256"),
 ])  # fmt: skip
 def test_flows_that_lead_nowhere_are_refused(client, change, says):
