@@ -18,12 +18,12 @@ Patch = pytest.MonkeyPatch
 
 def withheld_tasks_are_not_looked_at_again(patch: Patch) -> None:
     """Leave withheld tasks alone until some pilot asks by itself."""
-    patch.setattr(nearest_data, "_look_again", lambda *_: None)
+    patch.setattr(nearest_data, "_check_again", lambda *_: None)
 
 
 def withheld_tasks_are_not_rechecked_when_hosts_come_or_go(patch: Patch) -> None:
     """Do not recheck what was withheld from waiting pilots when other hosts come or go."""
-    patch.setattr(nearest_data, "stir", lambda _core: None)
+    patch.setattr(nearest_data, "recheck_withheld", lambda _turn: None)
 
 
 def lost_outputs_are_not_made_again(patch: Patch) -> None:
