@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from windfall.core.config import Config
-from windfall.core.invariants.promises import Moves, Witness, check_all
+from windfall.core.invariants.history import Witness
+from windfall.core.invariants.moves import StatesBefore
+from windfall.core.invariants.promises import check_all
 from windfall.core.messages import effects as x, events as e, facts as f
 from windfall.core.messages.lifecycle import ATTEMPT_STATES, TASK_STATES
 from windfall.core.persist.fingerprint import differences, fingerprint
@@ -35,7 +37,7 @@ def shape(count: int = 1, **changes: Any) -> f.TargetShape:
 
 class WatchedTurn(Turn):
     def emit(self, fact: f.Fact) -> None:
-        moves = Moves(self.state)
+        moves = StatesBefore(self.state)
         super().emit(fact)
         assert moves.broken(self.state) == []
 

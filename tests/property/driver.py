@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from windfall.core.config import Config
-from windfall.core.invariants.promises import Moves, check_all
+from windfall.core.invariants.moves import StatesBefore
+from windfall.core.invariants.promises import check_all
 from windfall.core.messages import events as e
 from windfall.core.messages.facts import Fact
 from windfall.core.persist.fingerprint import differences, fingerprint
@@ -45,7 +46,7 @@ class WatchedTurn(Turn):
     strange: list[str]
 
     def emit(self, fact: Fact) -> None:
-        moves = Moves(self.state)
+        moves = StatesBefore(self.state)
         super().emit(fact)
         self.strange = [*getattr(self, "strange", ()), *moves.broken(self.state)]
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from windfall.core.invariants.promises import Witness
+from windfall.core.invariants.history import Witness
 from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import FIRST_FINAL, O_LOST, SUCCEEDED, TASK_STATES
 from windfall.core.state.world import State

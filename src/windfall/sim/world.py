@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from windfall.core.config import Config
-from windfall.core.invariants.promises import Witness, check_all
+from windfall.core.invariants.history import Witness
+from windfall.core.invariants.promises import check_all
 from windfall.core.messages import effects as x, events as e
 from windfall.core.messages.facts import DataSelection, DataShape, Group, Limits, TargetShape, Transfer
 from windfall.core.state.copies import place_of, site_of

@@ -353,9 +353,9 @@ class PilotClass:
     nodes: int = 1
     whole: bool = True
     milli_cores: dict[int, int] = field(default_factory=dict)  # task class → thousandths of a core; 0: does not fit
-    waiting: dict[int, int] = field(default_factory=dict)  # volatile: pilots waiting → rows of their hosts
+    waiting: dict[int, int] = field(default_factory=dict, metadata=SESSION)  # pilots waiting → rows of their hosts
     pilots: int = 0  # how many there are, those included that are gone and not forgotten
-    no_match_at_version: int = -1  # volatile: version of the ready list in which nothing fitted
+    no_match_at_version: int = field(default=-1, metadata=SESSION)  # version of the ready list in which nothing fitted
 
 
 @dataclass(slots=True)
@@ -497,12 +497,12 @@ class TokenState:
 
 @dataclass(slots=True)
 class Arrivals:
-    """When a host's pilots asked for work.  A pilot that follows another one on its host goes on with its record."""
+    """The times at which a host's pilots asked for work.  A pilot that follows another one there goes on with them."""
 
-    pilot: int  # the last one that asked
-    last: int
-    mean: float = 0.0  # ms between two requests
-    gaps: int = 0
+    pilot: int = field(metadata=SESSION)  # the last one that asked
+    last: int = field(metadata=SESSION)
+    mean: float = field(default=0.0, metadata=SESSION)  # ms between two requests
+    gaps: int = field(default=0, metadata=SESSION)
 
 
 @dataclass(slots=True)
