@@ -75,7 +75,7 @@ class Core:
             apply(self.turn.state, fact)
 
     def resume(self, now: int) -> None:
-        """After recovery: silence so far means nothing, so every lease starts again."""
+        """Resume after a recovery: silence so far means nothing, so every lease starts again."""
         turn, state = self.turn, self.turn.state
         turn.now = state.now = turn.resumed = max(now, state.now)
         rebuild(state)
@@ -91,11 +91,11 @@ class Core:
         turn.provision.changed = True
 
     def snapshot(self) -> tuple[bytes, dict[str, bytes], list[str]]:
-        """(meta, changed chunks, names of chunks to drop)"""
+        """Return (meta, changed chunks, names of chunks to drop)."""
         return dump_state(self.turn.state)
 
     def saved(self) -> None:
-        """The last snapshot is durable."""
+        """Note that the last snapshot is durable."""
         mark_saved(self.turn.state)
 
 
@@ -103,7 +103,7 @@ class Core:
 
 
 def _finish(turn: Turn) -> None:
-    """What the events made possible: work for those who wait, orders for those who hold."""
+    """Do what the events made possible: grant to waiting pilots, send orders to pilots that hold attempts."""
     state, grants, hosts_to_empty = turn.state, turn.grants, turn.hosts.to_empty
     if grants.recheck_waiting or grants.version_offered != state.version:
         _feed(turn)

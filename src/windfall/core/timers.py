@@ -18,7 +18,7 @@ class Timers:
 
     @property
     def next(self) -> int | None:
-        """When the next timer fires; None: there is none."""
+        """Return when the next timer fires; None: there is none."""
         return self._times[0] if self._times else None
 
     def add(self, at: int, kind: str, key: int | str) -> None:

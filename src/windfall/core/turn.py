@@ -46,7 +46,7 @@ class Turn:
         self.provision = ProvisionSession()
 
     def begin(self, now: int) -> None:
-        """A step begins."""
+        """Begin a step."""
         state = self.state
         self.now = state.now = now if now > state.now else state.now
         self.facts, self.effects = [], []
@@ -64,6 +64,6 @@ class Turn:
         self.effects.append(x.Refuse(event.key, error, message, hint))
 
     def grace_ends(self) -> int:
-        """Before that time nothing that was granted before this process began counts as late: the server may not have
+        """Return the time before which no attempt granted by an earlier process counts as late: the server may not have
         heard its pilot yet."""
         return self.resumed + self.config.lease + self.config.margin

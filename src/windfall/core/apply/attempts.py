@@ -45,7 +45,7 @@ from windfall.core.state.load import (
     update_line,
 )
 from windfall.core.state.moves import ATTEMPTS, TASKS
-from windfall.core.state.world import BagState, State, TargetState, TaskClass
+from windfall.core.state.world import BagState, PilotState, State, TargetState, TaskClass
 from windfall.model.policies.replica_caps import COST
 
 MEAN_WEIGHT = 0.2  # of the newest report in a class's mean duration
@@ -63,7 +63,7 @@ def granted(state: State, fact: f.Granted) -> None:
         _activate(bag, cls, group.tasks)
         if cls.overdue:
             _not_overdue(state, cls, group.tasks)  # the new attempts are not
-        add_load(state, pilot, bag, cls, group.tasks, 1)
+        add_load(state, pilot, cls, group.tasks, 1)
         bag.changed = bag.last_granted = fact.at
         if bag.counts[READY] < bag.counts[ACTIVE] and (bag.policy or bag.number in state.replicating):
             bag.note_tail()  # it begins now at the earliest
@@ -77,7 +77,7 @@ def granted(state: State, fact: f.Granted) -> None:
 
 
 def _not_overdue(state: State, cls: TaskClass, tasks: list[int]) -> None:
-    """Any more.  Who waited behind them may have something else now."""
+    """Strike tasks from the overdue ones.  Pilots that waited for these tasks may be granted others now."""
     for task in tasks:
         if cls.overdue.pop(task, None) is not None:
             state.version += 1
@@ -226,9 +226,8 @@ def _only_one(state: State, bag: BagState, row: int) -> bool:
 
 
 def _note_known(state: State, bag: BagState, news: bool = True) -> None:
-    """An attempt runs, or has ended, which nobody had said before.  It may have been the last of those, and others of a
-    bag that may have replicas are late now.  `news`: what is known of its task is not true any more, or it was the only
-    attempt of it."""
+    """Note that an attempt started, or ended.  If it was the last unstarted attempt of its bag, late tasks may be
+    replicated now.  `news`: it changes what a scan found of its task, or it was the only attempt of its task."""
     if not bag.has_backlog():
         state.note_replica_offer()
         bag.replica_version += news
@@ -289,21 +288,16 @@ def finished(state: State, fact: f.Finished) -> None:
     bag.counts[SUCCEEDED] += n
     pilot = state.pilots[fact.pilot]
     accounts.settle_successes(state, bag, cls, pilot, fact)
-    add_load(state, pilot, bag, cls, fact.tasks, -1)
+    add_load(state, pilot, cls, fact.tasks, -1)
     if pilot.recalling:
         for number in fact.attempts:
             pilot.recalling.pop(number, None)
     update_line(state, pilot)
     samples: list[float] = [sum(fact.walls) / n] if n > AVERAGED else [*fact.walls]
     _note_times(state, bag, cls, samples, n)
-    hosts.learn_successes(state, bag, pilot.row, n, samples, fact.at, cls.mean)
-    if bag.checkpoints:
-        for task in fact.tasks:
-            bag.drop_checkpoint(task)
-    if bag.data is not None:
-        for place, (attempt, task) in enumerate(zip(fact.attempts, fact.tasks, strict=True)):
-            fetched = copies.end_transfers(state, attempt)
-            copies.note_success(state, bag, task, pilot, fact.left_in_place.get(place), fetched)
+    hosts.learn_successes(state, bag, pilot.row, n, samples, at=fact.at, usual=cls.mean)
+    if bag.checkpoints or bag.data is not None:
+        _note_files(state, bag, pilot, fact)
     bag.changed = fact.at
     if unstarted:
         _note_known(state, bag)
@@ -311,6 +305,16 @@ def finished(state: State, fact: f.Finished) -> None:
         _not_overdue(state, cls, fact.tasks)
     _succeeded(state, bag, bag.targets[cls.target], fact.tasks, n)
     maybe_end(state, bag, fact.at)
+
+
+def _note_files(state: State, bag: BagState, pilot: PilotState, fact: f.Finished) -> None:
+    """Drop the checkpoints of succeeded tasks, and note the copies that they left."""
+    for task in fact.tasks if bag.checkpoints else ():
+        bag.drop_checkpoint(task)
+    if bag.data is not None:
+        for place, (attempt, task) in enumerate(zip(fact.attempts, fact.tasks, strict=True)):
+            fetched = copies.end_transfers(state, attempt)
+            copies.note_success(state, bag, task, pilot, left=fact.left_in_place.get(place), fetched=fetched)
 
 
 def _note_times(state: State, bag: BagState, cls: TaskClass, samples: list[float], n: int) -> None:
@@ -368,14 +372,10 @@ def _end(state: State, fact: f.Ended, end: f.End) -> None:
         add_row_load(state, row, -1)
     fetched = copies.end_transfers(state, end.attempt) if state.transfers_of else []
     if current and bag.data is not None and end.verdict == SUCCEEDED != t.state[end.task]:
-        copies.note_success(state, bag, end.task, state.pilots[fact.pilot], end.left_in_place, fetched)
+        copies.note_success(
+            state, bag, end.task, state.pilots[fact.pilot], left=end.left_in_place, fetched=fetched)
     if end.row_kept:
-        if old_row == GRANTED and end.outcome == O_LOST:
-            cancel_on_return(state, row)
-        if old_row != LOST:
-            accounts.count_in_group(state, row, -1)
-        attempts.mark_lost(row)
-        t.flags[end.task] |= OUTSTANDING
+        _keep_row(state, bag, row, end)
     else:
         free_row(state, row, end.charged)
     if current:
@@ -386,11 +386,22 @@ def _end(state: State, fact: f.Ended, end: f.End) -> None:
         _note_known(state, bag)
 
 
+def _keep_row(state: State, bag: BagState, row: int, end: f.End) -> None:
+    """Keep the row of an attempt that is given up: a late report is still welcome."""
+    attempts = state.attempts
+    if attempts.state[row] == GRANTED and end.outcome == O_LOST:
+        cancel_on_return(state, row)
+    if attempts.state[row] != LOST:
+        accounts.count_in_group(state, row, -1)
+    attempts.mark_lost(row)
+    bag.tasks.flags[end.task] |= OUTSTANDING
+
+
 def _note_host(state: State, bag: BagState, fact: f.Ended, end: f.End) -> None:
     row = state.pilots[fact.pilot].row
     bad = is_bad(state.hosts, row)
     if end.outcome == O_SUCCEEDED:
-        hosts.learn_successes(state, bag, row, 1, [end.wall], fact.at)
+        hosts.learn_successes(state, bag, row, 1, [end.wall], at=fact.at)
     elif end.outcome == O_FAILED and end.why not in NO_HOST_FAULT:
         hosts.learn_failure(state, bag, row, fact.at)
     elif end.outcome == O_LOST:
@@ -400,7 +411,7 @@ def _note_host(state: State, bag: BagState, fact: f.Ended, end: f.End) -> None:
 
 
 def _note_bad(state: State, row: int) -> None:
-    """Whatever else runs on such a host is late sooner."""
+    """Ask again for late tasks of the bags that run on a host gone bad: tasks on such a host are late sooner."""
     for number in state.on_host.get(row, ()):
         rows = state.attempts.of_pilot(number)
         for bag in dict.fromkeys(state.attempts.bags_of(rows).tolist()):

@@ -88,7 +88,7 @@ def _hold_back(bag: BagState, first: int) -> None:
 
 
 def _remember_append(state: State, bag: BagState, fact: f.TasksAppended | f.PartAppended, body: bytes) -> None:
-    """Appends are sent again within moments; the keys of the last thousand are enough."""
+    """Remember an append by its key.  Clients repeat a request within moments, so the last thousand keys are enough."""
     key = append_key(bag, fact.key)
     state.keys[key] = (fact.bag, fact.first, fact.count, digest(body))
     bag.recent_keys.append(key)
@@ -119,7 +119,7 @@ def part_appended(state: State, fact: f.PartAppended) -> None:
 
 
 def _grow(state: State, bag: BagState, count: int, at: int) -> None:
-    """Rows for tasks that are ready, as far as anybody knows."""
+    """Add rows for new tasks, which are ready as long as no edge says otherwise."""
     first = bag.size
     if not bag.counts[READY]:
         bag.last_granted = at
@@ -137,7 +137,7 @@ def _grow(state: State, bag: BagState, count: int, at: int) -> None:
 def _take_in(
     state: State, bag: BagState, fact: f.TasksAppended | f.PartAppended, pieces: f.Runs, sources: list[bytes]
 ) -> None:
-    """New rows of these targets, in this order; their states say whether they wait."""
+    """Count new rows, target by target in this order, as ready or waiting by their states."""
     bag.appended += sources
     bag.changed = fact.at
     resume_bag(state, bag, fact.at)
@@ -236,13 +236,13 @@ def tasks_cancelled(state: State, fact: f.TasksCancelled) -> None:
 
 
 def _forget_checkpoints(bag: BagState) -> None:
-    """Many tasks may have ended: what they saved is of no use any more."""
+    """Drop the checkpoints of all tasks that have ended."""
     for task in [task for task in bag.checkpoints if bag.tasks.state[task] >= FIRST_FINAL]:
         bag.drop_checkpoint(task)
 
 
 def _uncount(bag: BagState, first: int, count: int) -> None:
-    """These tasks are about to be cancelled."""
+    """Take tasks out of all counts of their present states, before they are cancelled."""
     for lo, target, hi in split_by_target(bag, first, count):
         tally = tally_of(bag, lo, hi)
         TASKS.check_tally(tally, CANCELLED, lo)
@@ -275,25 +275,26 @@ def tasks_retried(state: State, fact: f.TasksRetried) -> None:
 
 
 def _take_back(state: State, bag: BagState, runs: f.Runs) -> None:
-    """These had succeeded and must run again: who comes after them waits again."""
+    """Let succeeded tasks run again; the tasks that depend on them wait again."""
     done = [t for t in bag.targets if target_done(bag, t)]
     for first, count in runs:
         for lo, target, hi in split_by_target(bag, first, count):
             bag.targets[target].not_succeeded += hi - lo
-        for task in range(first, first + count):
-            for after in bag.graph.after(task) if bag.graph is not None else ():
-                _wait_again(state, bag, after)
+        if bag.graph is not None:
+            _hold_dependents(state, bag, bag.graph, range(first, first + count))
     while undone := [t for t in done if not target_done(bag, t)]:
         done = [t for t in done if t not in undone]
         for index in [index for target in undone for index in target.dependents]:
             bag.targets[index].pending += 1
 
 
-def _wait_again(state: State, bag: BagState, task: int) -> None:
-    assert bag.graph is not None
-    bag.graph.pending[task] += 1
-    if bag.tasks.state[task] == READY:
-        set_task(state, bag, task, WAITING)
+def _hold_dependents(state: State, bag: BagState, graph: Graph, tasks: range) -> None:
+    """Let the tasks wait again that depend on tasks which must run again."""
+    for task in tasks:
+        for after in graph.after(task):
+            graph.pending[after] += 1
+            if bag.tasks.state[after] == READY:
+                set_task(state, bag, after, WAITING)
 
 
 def target_gathered(state: State, fact: f.InputsGathered) -> None:

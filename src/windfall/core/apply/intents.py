@@ -37,8 +37,8 @@ def site_removed(state: State, fact: f.SiteRemoved) -> None:
 def intents_made(state: State, fact: f.IntentsMade) -> None:
     for made in fact.intents:
         intent = IntentState(
-            made.number, made.nonce, fact.site, made.shape, made.reserved, made.bag, made.task, fact.at,
-            changed=fact.at,
+            number=made.number, nonce=made.nonce, site=fact.site, shape=made.shape, reserved=made.reserved,
+            bag=made.bag, task=made.task, made=fact.at, changed=fact.at,
         )
         state.intents[made.number] = intent
         state.next_intent = max(state.next_intent, made.number + 1)
@@ -64,7 +64,7 @@ def intents_running(state: State, fact: f.IntentsRunning) -> None:
 
 
 def waits_of(site: SiteState, shape: Shape) -> Waits:
-    """Of the shapes that were used last."""
+    """Return the waiting times of a site's pilots of one shape; a site keeps those of the shapes used last."""
     waits = site.waits.pop(shape, None) or Waits()
     site.waits[shape] = waits
     if len(site.waits) > MOST_SHAPES:
@@ -85,7 +85,7 @@ def intents_leaving(state: State, fact: f.IntentsLeaving) -> None:
 
 
 def intents_ended(state: State, fact: f.IntentsEnded) -> None:
-    """Nothing is kept of it: a nonce that is not open is one to be stopped."""
+    """Forget intents that are over: a job whose nonce has no open intent is ordered stopped."""
     site = state.sites[fact.site]
     for number, used in zip(fact.intents, fact.used, strict=True):
         intent = state.intents.pop(number)
@@ -107,7 +107,7 @@ def intents_ended(state: State, fact: f.IntentsEnded) -> None:
 
 
 def take_pilot(state: State, number: int) -> None:
-    """A pilot has enrolled: if under an intent, it is that one's."""
+    """Join a pilot that has enrolled to the open intent of its nonce, if there is one."""
     pilot = state.pilots[number]
     intent = state.intents.get(state.intent_nonces.get((pilot.site, pilot.nonce), 0))
     if intent is not None:
@@ -150,7 +150,7 @@ def _pool(site: SiteState, intent: IntentState, sign: int) -> None:
 
 
 def recount(state: State) -> None:
-    """After a recovery: what is derived, and sessions with tenders, begin afresh."""
+    """Rebuild all that is derived from intents, and begin the sessions with provisioners afresh, after a recovery."""
     state.intent_nonces.clear()
     state.task_pilots.clear()
     sites = {intent.site: None for intent in state.intents.values()}

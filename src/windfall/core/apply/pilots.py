@@ -34,7 +34,7 @@ def site_added(state: State, fact: f.SiteAdded) -> None:
 
 
 def _reclass(state: State, pilot: PilotState) -> None:
-    """Its site serves others now: so does the pilot."""
+    """Move a pilot to the class of the owners that its site serves now."""
     old, new = state.pilot_classes[pilot.cls], pilot_class_of(state, pilot)
     if new is old:
         return
@@ -51,7 +51,8 @@ def _reclass(state: State, pilot: PilotState) -> None:
 
 
 def token_issued(state: State, fact: f.TokenIssued) -> None:
-    state.tokens[fact.hash] = TokenState(fact.id, fact.scope, fact.owner, fact.site, -1, fact.expires, fact.at)
+    state.tokens[fact.hash] = TokenState(
+        id=fact.id, scope=fact.scope, owner=fact.owner, site=fact.site, pilot=-1, expires=fact.expires, issued=fact.at)
     state.token_ids[fact.id] = fact.hash
 
 
@@ -75,7 +76,9 @@ def pilot_enrolled(state: State, fact: f.PilotEnrolled) -> None:
     state.nonces[fact.site, fact.nonce] = fact.pilot
     i.take_pilot(state, fact.pilot)
     state.next_pilot = max(state.next_pilot, fact.pilot + 1)
-    token = TokenState(f"pilot-{fact.pilot}", "pilot", fact.owner, fact.site, fact.pilot, fact.expires, fact.at)
+    token = TokenState(
+        id=f"pilot-{fact.pilot}", scope="pilot", owner=fact.owner, site=fact.site, pilot=fact.pilot,
+        expires=fact.expires, issued=fact.at)
     state.tokens[fact.token] = token
     state.token_ids[token.id] = fact.token
 
@@ -102,7 +105,7 @@ def join_class(state: State, pilot: PilotState) -> None:
 
 
 def _leave_class(state: State, pilot: PilotState) -> None:
-    """One that no pilot is in any more is nothing that anybody need look at."""
+    """Take a pilot out of its class, and drop the class with its last pilot."""
     pc = state.pilot_classes[pilot.cls]
     pc.pilots -= 1
     if not pc.pilots:
@@ -170,7 +173,7 @@ def weight_set(state: State, fact: f.WeightSet) -> None:
 
 
 def recount_use(state: State, site: SiteState) -> None:
-    """How many cores each of several owners has in use there, afresh."""
+    """Recount the cores that each of several owners has in use at a site."""
     site.cores_in_use.clear()
     attempts = state.attempts
     for pilot in state.pilots.values():

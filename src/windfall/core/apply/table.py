@@ -15,7 +15,7 @@ from windfall.core.state.world import State
 
 
 def apply(state: State, fact: f.Fact) -> None:
-    """What is replayed.  A step's own facts are of its own time."""
+    """Apply a journaled fact, and move the state's time to it.  A step's own facts need no such move."""
     at: int = fact.at  # type: ignore[attr-defined]
     state.now = max(state.now, at)
     HANDLERS[type(fact)](state, fact)

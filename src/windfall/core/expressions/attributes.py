@@ -23,7 +23,7 @@ VOLUNTEERS = "boinc"  # kind of a site
 
 @dataclass(slots=True)
 class Subject:
-    """What an expression is evaluated for; without a pilot, or a class, what they would say is undefined."""
+    """The bag, class and pilot that an expression is evaluated for; those of a missing pilot or class are undefined."""
 
     state: State
     now: int
@@ -119,7 +119,7 @@ LASTING = (*_REPORTED, *_SITE, "Host.Volunteer", "Bag.Number", "Bag.Name", "Bag.
 
 
 def host_ad(state: State, pilot: PilotState, now: int) -> dict[str, Value]:
-    """What is published of a host, and of its site, once a minute."""
+    """Return the ad of a host and its site, which is published once a minute."""
     site = state.sites[pilot.site]
     made: dict[str, Value] = {path: read(pilot) for path, read in _REPORTED.items()}
     made.update((path, of(site)) for path, of in _SITE.items())
@@ -134,18 +134,18 @@ def current_ad(state: State, pilot: PilotState, now: int) -> dict[str, Value]:
 
 
 def reader(path: str) -> Read | None:
-    """None: it is published."""
+    """Return the function that reads an attribute; None: hosts publish it in their ads."""
     return _READ.get(path)
 
 
 def value_from_ad(subject: Subject, path: str, published: Mapping[str, Value]) -> Value:
-    """Of an attribute, where the host's ad was published already."""
+    """Return an attribute's value; published attributes come from the host's ad."""
     read = _READ.get(path)
     return read(subject) if read is not None else published[path]
 
 
 def value_now(subject: Subject, path: str) -> Value:
-    """Of any attribute, now."""
+    """Return an attribute's value as it is now, published or not."""
     if path in _READ:
         return _READ[path](subject)
     if path in _SITE:

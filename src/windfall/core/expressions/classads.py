@@ -54,7 +54,7 @@ class Program:
 
 
 class _Memory:
-    """Of all expressions, those included whose bags are gone."""
+    """The memory that the programs of all expressions take, those of removed bags included."""
 
     def __init__(self) -> None:
         self.results = 0
@@ -103,7 +103,7 @@ def program(text: str) -> Program:
 
 
 def program_of(bag: BagState, key: str) -> Program:
-    """Of one of its policies.  The bag holds it: however many others there are, it is not compiled again and again."""
+    """Return the program of one of a bag's policies.  The bag keeps it, so that it is compiled only once."""
     text = bag.policy[key]
     found = bag.programs.get(text)
     if found is None:
@@ -167,7 +167,7 @@ def _compiled(text: str, names: list[str]) -> Callable[[tuple[Value, ...]], Resu
 
 
 def _clean(value: Value) -> Value:
-    """What a host says of itself is anything: neither long nor odd values reach the evaluator."""
+    """Return a value that is safe to evaluate: a host may publish overlong texts and odd numbers."""
     if isinstance(value, str):
         return "".join(char if char.isprintable() else "?" for char in value[:MOST_TEXT])
     if isinstance(value, float):
@@ -184,7 +184,7 @@ def _result(found: Any) -> Result:
 
 
 def matches(result: Result) -> bool:
-    """Only what is true; a number that is not 0 counts as that, as it does in an expression."""
+    """Is the result true?  A number other than 0 counts as true, as it does in an expression."""
     return not isinstance(result, str) and bool(result)
 
 
@@ -221,7 +221,7 @@ def _said(part: str, result: Result, values: list[tuple[str, Value]]) -> str:
 
 
 def format_value(value: Value) -> str:
-    """As it would be written in an expression."""
+    """Return a value as people write it in an expression."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):

@@ -21,7 +21,7 @@ DECIDE = ("sites", "requirements")  # those that must match
 
 
 class Rule:
-    """One expression, and how the values that it takes are found: in the host's ad, or by reading the state."""
+    """An expression, and where its values come from: the host's ad, or a function that reads the state."""
 
     __slots__ = ("known", "program", "reads")
 
@@ -38,7 +38,7 @@ class Rule:
 
 @dataclass(slots=True)
 class Rules:
-    """Of a bag."""
+    """The compiled expressions of a bag."""
 
     policy: dict[str, str]  # that they were made of
     decide: list[Rule]
@@ -57,7 +57,7 @@ class Rules:
         return True
 
     def place(self, key: tuple[Any, ...], subject: Subject, published: Mapping[str, Value]) -> tuple[Any, ...]:
-        """Its rank in place of the priority that the key begins with; what is lifted stays so."""
+        """Return the order key with the bag's rank in place of its priority.  The key of an aged bag stays as it is."""
         if self.rank is None or key[0] == AGED_FIRST:
             return key
         rank = self.rank.result(subject, published)

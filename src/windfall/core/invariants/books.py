@@ -101,7 +101,7 @@ def _transfers_balance(state: State) -> list[str]:
 
 
 def _pledges_balance(state: State) -> list[str]:
-    """What bags and owners have pledged is what their attempts in play may take."""
+    """Bags and owners have pledged as much as their attempts in play may take."""
     a = state.attempts
     bags: Counter[int] = Counter()
     owners: Counter[str] = Counter()

@@ -136,7 +136,7 @@ def p6_drained_is_drained(state: State) -> list[str]:
 
 
 def p6_within_budgets(state: State) -> list[str]:
-    """What attempts have used and may use stays within their bag's budget."""
+    """Core time used and pledged stays within a bag's budget."""
     return [f"P6: bag {bag.number} has used {bag.spent} and reserved {bag.pledged} ms of cores, may use {bag.budget}"
             for bag in state.bags.values() if bag.budget and bag.spent + bag.pledged > bag.budget]
 
@@ -158,7 +158,7 @@ def p6_within_disks(state: State) -> list[str]:
 
 
 def p6_within_allowances(turn: Turn) -> list[str]:
-    """What an owner has used and may use this month stays within the allowance, unless somebody changed that."""
+    """Core time that an owner used and pledged this month stays within the allowance, unless somebody changed that."""
     state, a = turn.state, turn.state.attempts
     newest: dict[str, int] = {}  # owner → when something of theirs was granted last that counts
     for row in rows_in_use(state):

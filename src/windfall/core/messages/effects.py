@@ -1,4 +1,4 @@
-"""What the core wants done outside.  The driver carries effects out after the facts of the step are durable."""
+"""Effects: orders of the core to its driver, who carries them out after the facts of the step are durable."""
 
 from __future__ import annotations
 

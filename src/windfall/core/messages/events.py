@@ -1,4 +1,4 @@
-"""What the outside tells the core.  `key` is the driver's: the matching effect carries it back."""
+"""Events: news from outside to the core.  `key` is the driver's: the matching effect carries it back."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class DrainSite(Event):
 
 
 class ShareSite(Event):
-    """Who else may use it from now on, beside its owner, and who no more."""
+    """Change the users who may use a site beside its owner."""
 
     name: str
     add: list[str]
@@ -153,7 +153,7 @@ class RemoveSite(Event):
 
 
 class ListedJob(msgspec.Struct, array_like=True, gc=False):
-    """One job of ours as a batch system lists it."""
+    """A pilot's job as a batch system lists it."""
 
     nonce: str
     id: str
@@ -164,7 +164,7 @@ NO_END, NOT_SAID = -1, -2  # balances: nobody keeps one; it could not be looked 
 
 
 class SiteInfo(msgspec.Struct, array_like=True, gc=False):
-    """What a site's information system says, true or not."""
+    """The free slots that a site's information system reports, true or not."""
 
     free: int  # processors; -1: this is not about them
     queued: int  # jobs
@@ -214,7 +214,7 @@ class Enrol(Event):
 
 
 class Report(msgspec.Struct, gc=False):
-    """One end of an attempt as the pilot tells it; the names are the wire's."""
+    """The end of an attempt as its pilot reports it; the names are the wire's."""
 
     a: int
     o: str = "succeeded"
@@ -263,7 +263,7 @@ class Gone(Event):
 
 
 class KnowLink(Event):
-    """Somebody has measured how long files take between two sites ("home": the server, "*": any)."""
+    """A measurement of how long files take between two sites ("home": the server, "*": any)."""
 
     a: str
     b: str

@@ -1,4 +1,4 @@
-"""What happened, as it is journaled.
+"""Facts: changes of the state, as they are journaled.
 
 A fact carries every value that a decision computed, so that `apply` holds no policy and replay never decides
 again.  One fact covers a whole grant or a whole report.  The tag holds the version; a field may only be added at
@@ -17,7 +17,7 @@ class Fact(msgspec.Struct, array_like=True, gc=False):
 
 
 class TargetShape(msgspec.Struct, array_like=True, gc=False):
-    """What the core needs to know of a target; the rest of the specification it passes on unread."""
+    """The part of a target's specification that the core reads; it passes the rest on unread."""
 
     name: str
     count: int
@@ -49,7 +49,7 @@ class TargetShape(msgspec.Struct, array_like=True, gc=False):
 
 
 class Shape(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What a pilot asks its batch system for: on each of its nodes, where it has several."""
+    """The resources that a pilot asks its batch system for: on each of its nodes, where it has several."""
 
     cores: int = 1
     memory: int = 0
@@ -72,7 +72,7 @@ COUNTS_FOR_OTHERS, COUNTS, COUNTS_NOT = range(3)
 
 
 class Limits(msgspec.Struct, array_like=True, gc=False):
-    """What may be started at a site.  Without shapes nothing is; a zero elsewhere is no limit."""
+    """The pilots that may be started at a site.  Without shapes there are none; a zero elsewhere is no limit."""
 
     shapes: list[Shape] = []
     pilots: int = 0  # most at once, queued and running
@@ -88,7 +88,7 @@ class Limits(msgspec.Struct, array_like=True, gc=False):
 
 
 class DataShape(msgspec.Struct, array_like=True, gc=False):
-    """What the tasks of a bag read and leave behind.  Columns have one value per task, or are empty: all zero.
+    """The data that the tasks of a bag read and leave.  Columns have one value per task, or are empty: all zero.
 
     A task reads files from outside, and what the tasks before it (the bag's edges) have left."""
 
@@ -189,7 +189,7 @@ class TasksRetried(Fact, tag="tasks-retried/1"):
 
 
 class InputsGathered(Fact, tag="target-gathered/1"):
-    """The files that its tasks take are at hand: they may be granted."""
+    """The files that a target's tasks take are at hand: the tasks may be granted."""
 
     at: int
     bag: int
@@ -236,7 +236,7 @@ class SiteRemoved(Fact, tag="site-removed/1"):
 
 
 class SiteTended(Fact, tag="site-tended/1"):
-    """Somebody starts pilots there from now on, who knows nothing of what others did before."""
+    """A new provisioner starts pilots at the site from now on, and knows nothing of its predecessor's acts."""
 
     at: int
     site: str
@@ -261,7 +261,7 @@ class IntentsMade(Fact, tag="intents-made/1"):
 
 
 class IntentsAccepted(Fact, tag="intents-accepted/1"):
-    """The batch system has them, under these names of its own."""
+    """The batch system has accepted the jobs of intents, under names of its own."""
 
     at: int
     site: str
@@ -283,7 +283,7 @@ class IntentsStopping(Fact, tag="intents-stopping/1"):
 
 
 class IntentsLeaving(Fact, tag="intents-leaving/1"):
-    """Their pilots have said goodbye; the batch system may still have them."""
+    """The pilots of intents have said goodbye; the batch system may still have their jobs."""
 
     at: int
     site: str
@@ -300,7 +300,7 @@ class IntentsEnded(Fact, tag="intents-ended/1"):
 
 
 class SiteJudged(Fact, tag="site-judged/1"):
-    """It has stopped answering, or answers again."""
+    """A site has stopped answering, or answers again."""
 
     at: int
     site: str
@@ -309,7 +309,7 @@ class SiteJudged(Fact, tag="site-judged/1"):
 
 
 class SiteNoted(Fact, tag="site-noted/1"):
-    """Something was decided about it that changes nothing else that is kept."""
+    """A decision about a site, for its history; the state keeps nothing else of it."""
 
     at: int
     site: str
@@ -318,7 +318,7 @@ class SiteNoted(Fact, tag="site-noted/1"):
 
 
 class HostJudged(Fact, tag="host-judged/1"):
-    """It is given nothing for a while, or one task at a time, or works again."""
+    """A host is quarantined, on probation with one task at a time, or fine again."""
 
     at: int
     site: str
@@ -363,7 +363,7 @@ class PilotEnded(Fact, tag="pilot-ended/1"):
 
 
 class PilotsForgotten(Fact, tag="pilots-forgotten/1"):
-    """Long gone, nothing of theirs in play: their records and tokens go."""
+    """Forget pilots that left long ago and have no attempt in play, with their tokens."""
 
     at: int
     pilots: list[int]
@@ -520,7 +520,7 @@ class LinkKnown(Fact, tag="link-known/1"):
 
 
 class CopiesLost(Fact, tag="copies-lost/1"):
-    """What these tasks had left at a place is not there any more."""
+    """The outputs that tasks had left at a place are gone."""
 
     at: int
     place: str

@@ -64,7 +64,8 @@ def explain(
         held = plural(len(state.attempts.of_bag(bag_number)), "attempt")
         answer["summary"] = used_up(f"the budget of bag {bag_number}", bag.budget, bag.spent, bag.pledged) + held
         return answer
-    asked = Question(state, now, HostOrders(), config or Config(), cls, task)
+    asked = Question(
+        state=state, now=now, orders=HostOrders(), config=config or Config(), cls=cls, task=task)
     answer["sites"] = [_site(asked, site.name) for site in state.sites.values()
                        if bag.owner in (site.owner, *site.shared) and not site.removed]  # P3
     answer["summary"] = _summary(state, now, cls, answer["sites"]) + _anywhere(state, bag, cls, task)
@@ -118,7 +119,7 @@ def _only_site(asked: Question, site: str) -> list[ClauseReport]:
 
 
 def _first_waiting(bag: BagState) -> int | None:
-    """Of those that do not run; if all do that have not ended, the first of these."""
+    """Return the first task that does not run; if all tasks run that have not ended, the first of those."""
     states = bag.tasks.np_state[: bag.size]
     for asked in ((states == READY) | (states == WAITING), states < FIRST_FINAL):
         if asked.any():
@@ -134,7 +135,7 @@ def _nothing_left(bag: BagState) -> str:
 
 
 def _not_well(bag: BagState) -> str:
-    """What became of those that have not succeeded, and what to do about them."""
+    """Count the tasks that have not succeeded by their ends, and say what to do about them."""
     bad = [(bag.counts[code], TASK_STATES[code]) for code in (FAILED, QUARANTINED, CANCELLED) if bag.counts[code]]
     if not bad:
         return ""
@@ -222,7 +223,7 @@ def _untried(state: State, now: int, bag: BagState, task: int) -> list[str]:
 
 
 def _no_deadline(state: State, now: int, rows: list[int]) -> list[str]:
-    """Of those attempts that should have one, and for which it comes to nothing."""
+    """Say of attempts whose deadline expression comes to nothing why it does."""
     said = []
     for row in rows:
         pilot, cls = state.pilots[state.attempts.pilot[row]], state.classes[state.attempts.cls[row]]
@@ -253,7 +254,7 @@ def _nobody_else(state: State, now: int, bag: BagState, rows: list[int]) -> list
 
 
 def _expected(state: State, now: int, row: int) -> str:
-    """When it should have ended, as far as anybody knows."""
+    """Say when an attempt should end, or should have ended; nothing where that is unknown."""
     at = tail.expected_end(state, now, row)
     if not at:
         return ""
@@ -270,7 +271,7 @@ def _silent(now: int, bag: BagState, pilot: PilotState) -> str:
 
 
 def _anywhere(state: State, bag: BagState, cls: TaskClass, task: int) -> str:
-    """It should go to one site, and need not."""
+    """Say why a task that its bag's fail-over site should take may go to any site."""
     site = state.sites.get(bag.fail_over)
     if not cls.to_fail_over_site or site is None or fail_over_site(state, cls) is not None:
         return ""

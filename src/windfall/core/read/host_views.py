@@ -15,7 +15,8 @@ NO_WISHES = {"match": True, "why": "", "rank": None, "per_host": None}  # of a b
 
 
 def hosts(state: State, now: int, owner: str, bag: BagState | None, after: int, most: int) -> list[dict[str, Any]]:
-    """Those that serve the owner now: so many, of the pilots after that one.  With a bag, what it makes of them."""
+    """List the hosts that serve an owner now: up to `most`, of pilots numbered above `after`.  With a bag, say of each
+    whether the bag's expressions match it, and its rank."""
     found: list[dict[str, Any]] = []
     cls = None if bag is None else min(bag.classes.values(), key=lambda cls: (not cls.ready, cls.number), default=None)
     for pilot in state.pilots.values():

@@ -1,4 +1,4 @@
-"""What stands between a task and one pilot: a sentence for each clause of `decide/grant/eligibility.py`."""
+"""The clauses between a task and one pilot: a sentence for each clause of `decide/grant/eligibility.py`."""
 
 from __future__ import annotations
 

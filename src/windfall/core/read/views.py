@@ -158,7 +158,7 @@ def site_detail(state: State, site: SiteState) -> dict[str, Any]:
 
 
 def _host(state: State, row: int) -> dict[str, Any]:
-    """One that must wait."""
+    """Show a host that is quarantined, on probation or in doubt."""
     h, (_, host, name) = state.hosts, state.host_names[row]
     return {
         "host": name,

@@ -109,7 +109,8 @@ def pledge_rows(state: State, rows: list[int], sign: int) -> None:
 
 
 def count_in_group(state: State, row: int, sign: int) -> None:
-    """One more of its crowd is in play, or one less.  What is lost is not, or it would keep its own task waiting."""
+    """Count an attempt into, or out of, its concurrency group.  A lost attempt counts out: it would keep its own task
+    waiting."""
     cls = state.classes.get(state.attempts.cls[row])
     if cls is not None and cls.at_once:
         crowds = state.bags[cls.bag].running_in_group
@@ -118,7 +119,7 @@ def count_in_group(state: State, row: int, sign: int) -> None:
 
 
 def note_pledge_freed(state: State, row: int) -> None:
-    """What it pledged has become less: who waits may be granted something."""
+    """Note that an attempt's pledge has shrunk: waiting pilots may be granted something."""
     cls = state.classes.get(state.attempts.cls[row])
     if cls is None or not is_accounted(cls):
         return
@@ -163,7 +164,7 @@ def charge_bag(state: State, bag: BagState, site: SiteState, used: int) -> None:
 
 
 def recount(state: State) -> None:
-    """What is pledged, from the attempts in play."""
+    """Recount what bags and owners have pledged, from the attempts in play."""
     state.pledged.clear()
     for bag in state.bags.values():
         bag.pledged = 0
@@ -199,7 +200,7 @@ def _month_of(day: int) -> int:
 
 
 def next_month(at: int) -> int:
-    """When it begins."""
+    """Return when the month after that of `at` begins."""
     return int(np.datetime64(month(at) + 1, "M").astype("datetime64[ms]").astype(np.int64))
 
 
@@ -226,7 +227,7 @@ def left_of_disk(site: SiteState) -> int:
 
 
 class Affordable:
-    """What one pilot may still be granted, beside the groups of a grant that is being put together."""
+    """The accounts that limit a pilot's grant: what it may still be granted beside the groups of the present draft."""
 
     def __init__(self, state: State, pilot: PilotState, now: int, groups: Iterable[Group] = ()) -> None:
         self.state, self.pilot, self.now = state, pilot, now
@@ -288,7 +289,7 @@ class Affordable:
 
 
 class UnitPrice(NamedTuple):
-    """What a grant must pay for at once: a task, or a batch, with all the stages behind it."""
+    """The price that a grant pays at once: of a task, or a batch, with all the stages behind it."""
 
     tasks: int  # of the class itself
     core_ms: int

@@ -78,7 +78,7 @@ class Backlog:
         return self._merge(n)
 
     def peek(self, n: int) -> list[int]:
-        """What `take` would give, without taking it: the same again until something changes."""
+        """Return the tasks that `take` would give, without taking them: the same again until something changes."""
         if self.order is None and (first := self._walk(1)):
             self.cursor = self.position(first[0])  # so that what has ended is walked over once
         cursor, heap = self.cursor, list(self.heap)
@@ -132,7 +132,7 @@ class Backlog:
         return self.task_at(self.cursor) if self.runs else 0
 
     def _step(self) -> list[int]:
-        """One task: mostly the next one in the last run, for which no search is needed."""
+        """Take one task: mostly the next one in the last run, which needs no search."""
         start, first, _ = self.runs[-1]
         if self.order is None and start <= self.cursor < self.total:
             task = first + self.cursor - start
@@ -148,11 +148,12 @@ class Backlog:
             return self._walk_order(n, taken)
         at = max(bisect_right(self.runs, self.cursor, key=_first_position) - 1, 0)
         while self.cursor < self.total and len(taken) < n:
-            self._walk_run(n, taken, *self.runs[at])
+            self._walk_run(n, taken, self.runs[at])
             at += 1
         return taken
 
-    def _walk_run(self, n: int, taken: list[int], start: int, first: int, count: int) -> None:
+    def _walk_run(self, n: int, taken: list[int], run: tuple[int, int, int]) -> None:
+        start, first, count = run
         end = first + count
         while len(taken) < n and self.cursor < start + count:
             task = first + self.cursor - start
@@ -163,11 +164,12 @@ class Backlog:
                 taken.extend(range(task, stop))
                 self.cursor = start + stop - first
             else:
-                self._pick(n, taken, start, first, task, min(task + _SPAN, end))
+                self._pick(n, taken, run, slice(task, min(task + _SPAN, end)))
 
-    def _pick(self, n: int, taken: list[int], start: int, first: int, task: int, stop: int) -> None:
-        columns = self.tasks
-        ready = np.flatnonzero((columns.np_state[task:stop] | columns.np_variant[task:stop]) == 0)
+    def _pick(self, n: int, taken: list[int], run: tuple[int, int, int], span: slice) -> None:
+        """Take the ready tasks of a span of a run, up to `n` in all."""
+        columns, (start, first, _), task, stop = self.tasks, run, span.start, span.stop
+        ready = np.flatnonzero((columns.np_state[span] | columns.np_variant[span]) == 0)
         few = ready[: n - len(taken)].tolist()
         taken.extend(task + i for i in few)
         self.cursor = start + (task + few[-1] + 1 if len(few) < len(ready) else stop) - first

@@ -1,4 +1,4 @@
-"""What the tasks of a bag read and leave behind, and where it lies: columns beside those of the tasks."""
+"""Data of a bag's tasks: the bytes that they read and leave, and where copies lie, in columns of their own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OUTSIDE = -1  # in place of the task that made it
 
 
 class Columns(Table):
-    """Of a bag that speaks of data; beside its tasks."""
+    """The data columns of a bag that describes its data, one row per task."""
 
     LAYOUT = (
         ("reads", np.int64),  # bytes from outside
@@ -66,7 +66,7 @@ class BagData:
         return found
 
     def places(self, task: int) -> list[int]:
-        """Where its output lies, the place where it was made first."""
+        """Return the places of a task's output, the place where it was made first."""
         first = self.columns.place[task]
         return [first, *self.more.get(task, ())] if first else []
 

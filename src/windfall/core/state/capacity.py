@@ -1,9 +1,9 @@
-"""What fits where: which shape of a site is best for a class of tasks, who may use it, and where tasks go that keep
-failing (G11).
+"""Sites and classes: which shape of a site is best for a class of tasks, who may use the site, and where tasks go that
+keep failing (G11).
 
-A task that keeps failing (`endings.py`) is *over*: it goes to the one site that its bag names for such tasks.  P4
-outranks that: it goes to any site while that one is gone, drained or suspect, could not hold it, or has had nobody to
-take it for long (`failover.py`).
+A task that keeps failing (`decide/exchange/verdicts.py`) goes to the one site that its bag names as fail-over site.  P4
+outranks that: the task goes to any site while that one is gone, drained or suspect, could not hold it, or has had no
+pilot to take it for long (`decide/grant/fail_over.py`).
 """
 
 from __future__ import annotations
@@ -35,24 +35,26 @@ def best_shape(site: SiteState, cls: TaskClass, margin: int) -> Fit | None:
 
 
 def _cut(shape: Shape, cls: TaskClass, margin: int) -> Shape:
-    """Where a wall time may be chosen: one of a few, so that many pilots are alike and go into one array."""
+    """Cut a shape's wall time, where it may be chosen, to one of a few: alike pilots go into one array."""
     if not shape.least:
         return shape
     wall = shape.least
     while wall < shape.wall and (not cls.limit or wall - shape.spare < cls.limit + margin):
         wall *= WALL_STEP
-    return Shape(shape.cores, shape.memory, shape.gpus, shape.disk, min(wall, shape.wall), shape.nodes, shape.whole,
-                 spare=shape.spare)
+    return Shape(
+        cores=shape.cores, memory=shape.memory, gpus=shape.gpus, disk=shape.disk, wall=min(wall, shape.wall),
+        nodes=shape.nodes, whole=shape.whole, spare=shape.spare,
+    )
 
 
 def _too_dear(site: SiteState, shape: Shape) -> bool:
-    """What is left of the budget will never pay for it, whatever comes back of what is reserved."""
+    """Is such a pilot beyond the site's budget, even if all that is reserved came back?"""
     budget = site.limits.budget
     return budget > 0 and shape.worst > budget - site.core_ms_used
 
 
 def serves(site: SiteState, bag: BagState, cls: TaskClass) -> bool:
-    """Who may use the site (P3)?  Calls go to one's own only."""
+    """May the site run such tasks of the bag's owner (P3)?  Python calls go to the owner's own sites only."""
     return bag.owner == site.owner or (bag.owner in site.shared and not bag.targets[cls.target].shape.call)
 
 

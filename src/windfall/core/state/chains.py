@@ -68,7 +68,7 @@ def tasks_filling(bag: BagState) -> dict[int, None]:
 
 
 def batch_mates(bag: BagState, cls: TaskClass, head: int, taken: dict[int, None]) -> list[int]:
-    """What is ready of a task's batch, in order, itself included; nothing where it waits for its batch to fill."""
+    """Return the ready tasks of a task's batch, in order, with the task; none while the batch waits to fill."""
     target, backlog = bag.targets[cls.target], cls.backlog
     place = backlog.position(head)
     stop = bag.filling(target).start if bag.filling(target) else target.count
@@ -106,7 +106,7 @@ def stage_edges(shapes: list[f.TargetShape]) -> bytes:
 
 
 def pipeline_problem(shapes: list[f.TargetShape], open_: bool) -> str:
-    """What is wrong with the pipelines that these targets are to be, in words."""
+    """Say what is wrong with the pipelines that the targets describe; "": nothing."""
     taken: dict[int, None] = {}
     for index, shape in enumerate(shapes):
         if shape.previous_stage < 0:
@@ -143,7 +143,7 @@ def previous_attempt_on(state: State, pilot: PilotState, number: int, task: int)
 
 
 def shift_load(pilot: PilotState, key: tuple[int, int], cls: int, costs: dict[int, int], sign: int) -> int:
-    """One attempt more, or one less, of a chain that the pilot holds: by how much that changes its load."""
+    """Add an attempt to a chain that a pilot holds, or take one away; return the change of its load."""
     held = pilot.chains.setdefault(key, {})
     before = max((costs[number] for number in held), default=0)
     held[cls] = held.get(cls, 0) + sign

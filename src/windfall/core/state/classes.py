@@ -1,4 +1,4 @@
-"""What a bag is made of and how it is counted: targets, classes of tasks, runs of rows, the states of tasks.
+"""The parts of a bag and their counts: targets, classes of tasks, runs of rows, the states of tasks.
 
 Order among classes: bags come by priority, then in the order of their submission.  Within a bag `fcfs` takes targets
 and tasks in the order they were given; `sjf` takes the class with the shortest expected duration, and within it the
@@ -48,12 +48,12 @@ def add_targets(state: State, bag: BagState, shapes: list[f.TargetShape]) -> Non
 
 
 def target_done(bag: BagState, target: TargetState) -> bool:
-    """All it has have succeeded; an empty one is done once nothing can be appended and it could start."""
+    """Have all tasks of a target succeeded?  An empty target is done once its bag is closed and it could start."""
     return target.not_succeeded == 0 and target.pending == 0 and (target.count > 0 or not bag.open)
 
 
 def class_of(state: State, bag: BagState, target: int, variant: int) -> TaskClass:
-    """The class of a target's tasks after so many duration failures and memory raises; made when first needed."""
+    """Return the class of a target's tasks of a variant; make it when it is first needed."""
     cls = bag.classes.get((target, variant))
     if cls is None:
         cls = new_class(state, bag, target, variant, state.next_class)
@@ -154,17 +154,17 @@ def append_key(bag: BagState, key: str) -> tuple[str, str]:
 
 
 def digest(body: bytes) -> int:
-    """Tells one request from another under the same idempotency key."""
+    """Return a number that tells one request from another under the same idempotency key."""
     return zlib.crc32(body)
 
 
 def part_body(sources: list[bytes], edges: bytes) -> bytes:
-    """All of a part, for its digest."""
+    """Join all of a part, for its digest."""
     return b"".join([*sources, edges])
 
 
 def tally_of(bag: BagState, lo: int, hi: int) -> list[int]:
-    """How many of these tasks are in each state; piece by piece, for NumPy counts in eight bytes a task."""
+    """Count tasks by state; piece by piece, because NumPy counts in eight bytes a task."""
     states = bag.tasks.np_state
     tally = np.zeros(len(bag.counts), dtype=np.int64)
     for at in range(lo, hi, CHUNK):
@@ -174,7 +174,7 @@ def tally_of(bag: BagState, lo: int, hi: int) -> list[int]:
 
 
 def new_generation(state: State, bag: BagState, target: int, lo: int, hi: int) -> None:
-    """A new generation for tasks of one target, all of them ended."""
+    """Begin a new generation of tasks of one target, all of which have ended."""
     t = bag.tasks
     tally = tally_of(bag, lo, hi)
     TASKS.check_tally(tally, READY, lo)
@@ -196,7 +196,7 @@ def new_generation(state: State, bag: BagState, target: int, lo: int, hi: int) -
 
 
 def resume_bag(state: State, bag: BagState, at: int) -> None:
-    """There is something to do again."""
+    """Note that a bag has tasks to do again."""
     bag.ended = 0
     state.unended[bag.number] = None
     if not bag.busy_since:
@@ -205,7 +205,7 @@ def resume_bag(state: State, bag: BagState, at: int) -> None:
 
 
 def note_replica_news(state: State, bag: BagState) -> None:
-    """More of its tasks may have a replica than a moment ago: whoever waits for one is asked again."""
+    """Note that more of a bag's tasks may have a replica now: pilots that wait for one are asked again."""
     if bag.number in state.replicating:
         bag.replica_version += 1
         state.version += 1
@@ -224,7 +224,8 @@ def maybe_end(state: State, bag: BagState, at: int) -> None:
 
 
 def release_dependents(state: State, bag: BagState, done: list[TargetState]) -> None:
-    """These targets are done.  One that is empty is done as soon as it may start, so the news may travel far."""
+    """Let targets start that waited only for targets now done.  An empty target is done as soon as it may start, and
+    releases its own dependents in turn."""
     while done:
         for index in done.pop().dependents:
             after = bag.targets[index]

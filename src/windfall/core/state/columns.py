@@ -67,16 +67,16 @@ class Table:
         self.rows += rows
 
     def mark(self, first: int, last: int) -> None:
-        """Rows first…last have changed since they were saved."""
+        """Note that rows first…last have changed since they were saved."""
         for chunk in range(first >> CHUNK_BITS, (last >> CHUNK_BITS) + 1):
             self.dirty[chunk] = 1
 
     def touch(self, row: int) -> None:
-        """A row has changed since it was saved."""
+        """Note that a row has changed since it was saved."""
         self.dirty[row >> CHUNK_BITS] = 1
 
     def dump(self, everything: bool = False) -> dict[int, bytes]:
-        """Bytes of the chunks that changed, by number."""
+        """Return the bytes of the chunks that changed, by number."""
         return {c: self._chunk(c) for c, flag in enumerate(self.dirty) if flag or everything}
 
     def _chunk(self, chunk: int) -> bytes:
@@ -84,7 +84,7 @@ class Table:
         return b"".join(getattr(self, "np_" + name)[a:b].tobytes() for name, _ in self.LAYOUT)
 
     def load(self, chunk: int, body: bytes, columns: int | None = None) -> None:
-        """`columns`: it was written when there were only so many."""
+        """Load a chunk; `columns` says how many columns there were when it was written."""
         a, layout = chunk << CHUNK_BITS, self.LAYOUT[:columns]
         width = sum(np.dtype(kind).itemsize for _, kind in layout)
         n, offset = len(body) // width, 0
@@ -98,7 +98,7 @@ class Table:
 
 
 class Tasks(Table):
-    """What the core remembers of each task of a bag: eleven bytes."""
+    """The columns of a bag's tasks: eleven bytes a task."""
 
     LAYOUT = (
         ("state", np.uint8),
@@ -129,7 +129,7 @@ class Tasks(Table):
 
 
 class Hosts(Table):
-    """What became of the tasks that hosts were given."""
+    """The columns of hosts: counts and times of the ends of the tasks that each was given."""
 
     LAYOUT = (
         ("success", np.int64),  # when one succeeded last
@@ -207,7 +207,7 @@ class Attempts(Table):
         self.indexed: dict[int, dict[int, list[int]]] = {}  # bag → ref → its rows; volatile
 
     def reindex(self) -> None:
-        """What is not saved, from what is."""
+        """Rebuild the free rows and the lost attempts from the columns."""
         states = self.np_state[: self.rows]
         self.free = deque(np.flatnonzero(states == FREE).tolist())
         self.lost, self.indexed = {}, {}
@@ -215,14 +215,14 @@ class Attempts(Table):
             self.lost.setdefault(self.task[row], {})[row] = None
 
     def mark_lost(self, row: int) -> None:
-        """It may still report."""
+        """Move an attempt to the lost ones; it may still report."""
         ATTEMPTS.check(self.state[row], LOST, self.number[row])
         self.state[row] = LOST
         self.touch(row)
         self.lost.setdefault(self.task[row], {})[row] = None
 
     def recover(self, row: int) -> None:
-        """It is not lost any more; what it is instead, the caller says."""
+        """Take an attempt from the lost ones; the caller writes its new state."""
         ref = self.task[row]
         rows = self.lost[ref]
         del rows[row]
@@ -230,7 +230,7 @@ class Attempts(Table):
             del self.lost[ref]
 
     def numbers(self, n: int) -> list[int]:
-        """Take n free rows; their new attempt numbers.  The row stays free until the grant is applied."""
+        """Take n free rows, and return their new attempt numbers.  A row stays free until the grant is applied."""
         free = self.free
         if len(free) < n:
             first = self.rows
@@ -293,7 +293,7 @@ class Attempts(Table):
         return np.flatnonzero((self.np_state[: self.rows] == state) & (self.np_task[: self.rows] >> TASK_BITS == bag))
 
     def of_task(self, ref: int) -> list[int]:
-        """One pass over all rows, unless its bag has an index."""
+        """Return the rows of a task's attempts: in one pass over all rows, unless its bag has an index."""
         known = self.indexed.get(ref >> TASK_BITS)
         if known is not None:
             return sorted(known.get(ref, ()))
@@ -304,8 +304,8 @@ class Attempts(Table):
     # --- rows by task ------------------------------------------------------------------------------------------
 
     def index(self, bag: int) -> None:
-        """For who looks for many tasks of one bag, again and again.  It costs one pass, and is then kept up to date
-        until nothing of the bag is in play, or many of its tasks are granted at once: those need not pay for it."""
+        """Index a bag's attempts by task, for many calls of `of_task`.  The index costs one pass; it is kept up to date
+        until none of the bag's attempts is in play, or many of its tasks are granted at once."""
         if bag not in self.indexed:
             made: dict[int, list[int]] = {}
             for row in self.of_bag(bag).tolist():
@@ -314,7 +314,7 @@ class Attempts(Table):
                 self.indexed[bag] = made
 
     def add_rows(self, bag: int, rows: list[int]) -> None:
-        """These are of that bag, from now on."""
+        """Add rows to the index of their bag, if it has one."""
         if len(rows) > FEW:
             self.indexed.pop(bag, None)
         elif (known := self.indexed.get(bag)) is not None:
@@ -322,7 +322,7 @@ class Attempts(Table):
                 known.setdefault(self.task[row], []).append(row)
 
     def drop_rows(self, bag: int, rows: list[int]) -> None:
-        """And these are not any more; their columns still say what they were."""
+        """Drop rows from the index of their bag, before their columns change."""
         known = self.indexed.get(bag)
         if known is None:
             return

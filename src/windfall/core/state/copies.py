@@ -31,7 +31,7 @@ UNKNOWN_LINK = (200, 10_000_000)  # ms a file, bytes a second, where nobody has 
 
 
 def place_of(state: State, pilot: PilotState) -> str:
-    """Where what a pilot leaves lies."""
+    """Return the place where a pilot's outputs lie: its site's shared disk, or its host."""
     site = state.sites.get(pilot.site)
     return f"site {pilot.site}" if site is not None and site.shared_disk else f"host {pilot.site} {pilot.host}"
 
@@ -75,7 +75,7 @@ def is_at(bag: BagState, item: Input, places: list[str], place: str) -> bool:
 
 
 def plan_transfers(state: State, pilot: PilotState, groups: list[f.Group]) -> list[f.Transfer]:
-    """What the attempts of a grant have to fetch, and whence."""
+    """List the files that the attempts of a grant must fetch, and from which copy each."""
     made: list[f.Transfer] = []
     place = ""
     for group in groups:
@@ -115,7 +115,7 @@ def end_transfers(state: State, attempt: int) -> list[f.Transfer]:
 def note_success(
     state: State, bag: BagState, task: int, pilot: PilotState, left: tuple[int, int] | None, fetched: list[f.Transfer]
 ) -> None:
-    """What a success leaves lies at its pilot's place from now on; what it fetched, too, where that is kept."""
+    """Note the copies that a success makes at its pilot's place: its output, and fetched files that its bag keeps."""
     data = bag.data
     assert data is not None
     if left is not None:

@@ -1,4 +1,4 @@
-"""Which fields of a state record are durable.
+"""Marks that tell the durable fields of a state record from the others.
 
 A field without a mark is durable: only facts change it, the snapshot holds it and the fingerprint compares it.  So a
 new durable field takes two edits: its declaration, with a default, and the fact that sets it.  The marks:

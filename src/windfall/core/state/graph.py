@@ -17,7 +17,7 @@ Pairs = NDArray[np.int32]  # rows (before, after)
 
 
 class Edges(Table):
-    """What is saved; the rest is worked out from it and from the states of the tasks."""
+    """The edges, which a snapshot saves; the rest is worked out from them and from the states of the tasks."""
 
     LAYOUT = (("before", np.int32), ("after", np.int32))
     before: memoryview
@@ -114,12 +114,12 @@ class Graph:
         return bool(self.pending[task])
 
     def blocked(self, first: int, stop: int) -> NDArray[np.int64]:
-        """Of these tasks, those with open prerequisites, counted from `first`."""
+        """Return the tasks of a run with open prerequisites, counted from `first`."""
         return np.flatnonzero(self._nodes.np_pending[first:stop])
 
 
 def graph_of(pairs: Pairs, states: NDArray[np.uint8]) -> Graph:
-    """Of so many tasks as there are states."""
+    """Return the graph of as many tasks as there are states."""
     graph = Graph(len(states))
     graph.add(pairs, states)
     return graph

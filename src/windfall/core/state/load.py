@@ -10,7 +10,7 @@ from windfall.core.messages.lifecycle import DROPPED, FREE, GONE, GRANTED, LOST,
 from windfall.core.state import accounts, copies
 from windfall.core.state.chains import chain_of, shift_load
 from windfall.core.state.moves import ATTEMPTS
-from windfall.core.state.world import BagState, PilotState, State, TaskClass
+from windfall.core.state.world import PilotState, State, TaskClass
 
 OUTSTANDING = 1  # flag of a task: an attempt was lost and may still report
 
@@ -24,7 +24,7 @@ def drop_attempts(state: State, bag: int, runs: f.Runs) -> None:
 
 
 def within(tasks: NDArray[np.int64], runs: f.Runs) -> NDArray[np.bool_]:
-    """Which of these tasks lie in one of the runs."""
+    """Return a mask of the tasks that lie in one of the runs."""
     table = np.array(sorted(runs), dtype=np.int64).reshape(-1, 2)
     ends = np.maximum.accumulate(table.sum(axis=1))
     at = np.searchsorted(table[:, 0], tasks, side="right") - 1
@@ -33,7 +33,7 @@ def within(tasks: NDArray[np.int64], runs: f.Runs) -> NDArray[np.bool_]:
 
 
 def drop_row(state: State, row: int) -> None:
-    """Its task ended otherwise: tell the pilot to stop it, and wait for its word."""
+    """Drop an attempt whose task has ended otherwise: tell its pilot to stop it, and wait for the pilot's word."""
     attempts = state.attempts
     old = attempts.state[row]
     pilot = state.pilots[attempts.pilot[row]]
@@ -52,20 +52,20 @@ def drop_row(state: State, row: int) -> None:
 
 
 def add_row_load(state: State, row: int, sign: int) -> None:
-    """A pilot holds one attempt more, or one less."""
+    """Add an attempt to its pilot's load, or take it away."""
     attempts = state.attempts
     pilot = state.pilots[attempts.pilot[row]]
     cls = state.classes.get(attempts.cls[row])
     if cls is None:
         pilot.attempts_held += sign
     else:
-        add_load(state, pilot, state.bag_of(row), cls, [attempts.task_of(row)], sign)
+        add_load(state, pilot, cls, [attempts.task_of(row)], sign)
     update_line(state, pilot)
 
 
-def add_load(state: State, pilot: PilotState, bag: BagState, cls: TaskClass, tasks: list[int], sign: int) -> None:
-    """A pilot holds attempts of these tasks, or does not any more.  A chain weighs as much as its heaviest part."""
-    pc = state.pilot_classes[pilot.cls]
+def add_load(state: State, pilot: PilotState, cls: TaskClass, tasks: list[int], sign: int) -> None:
+    """Add attempts of tasks to a pilot's load, or take them away.  A chain weighs as much as its heaviest part."""
+    pc, bag = state.pilot_classes[pilot.cls], state.bags[cls.bag]
     cost = state.cost_on(pc, cls)
     pilot.attempts_held += sign * len(tasks)
     more = sign * len(tasks) * cost
@@ -82,7 +82,8 @@ def add_load(state: State, pilot: PilotState, bag: BagState, cls: TaskClass, tas
 
 
 def update_line(state: State, pilot: PilotState) -> None:
-    """Who holds more than it can run has some to give back; who waits stands in line while it has room."""
+    """Update the lists that a pilot stands on: an overloaded pilot may be asked to return tasks; a waiting pilot
+    stays in the queue of its class while it has a free slot."""
     capacity = pilot.cores * 1000
     if pilot.load > capacity:
         state.overloaded_pilots[pilot.number] = None
@@ -99,7 +100,7 @@ def update_line(state: State, pilot: PilotState) -> None:
 
 
 def free_row(state: State, row: int, charged: int = -1) -> None:
-    """`charged`: ms of cores; without it the worst case is taken for true."""
+    """Free the row of an attempt that is over.  `charged`: ms of cores that it used; without it, its worst case."""
     attempts = state.attempts
     ATTEMPTS.check(attempts.state[row], FREE, attempts.number[row])
     accounts.settle_attempt(state, row, charged)
@@ -119,5 +120,5 @@ def free_row(state: State, row: int, charged: int = -1) -> None:
 
 
 def cancel_on_return(state: State, row: int) -> None:
-    """Given up before it was known to run: whatever answer renews the pilot's lease must also say not to start it."""
+    """Cancel an attempt given up before it was known to run: the reply that renews its pilot's lease must say so."""
     state.pilots[state.attempts.pilot[row]].cancelling[state.attempts.number[row]] = False

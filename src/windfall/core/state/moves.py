@@ -33,7 +33,7 @@ class IllegalMove(Exception):
 
 
 class MoveTable:
-    """Which states of one kind of thing may follow which."""
+    """The states of one kind of thing, and which may follow which."""
 
     def __init__(self, noun: str, names: tuple[str, ...], moves: Moves, repeats: tuple[int, ...] = ()) -> None:
         self.noun, self.names = noun, names

@@ -185,7 +185,7 @@ class BagState:
 
     @property
     def pairs(self) -> Pairs:
-        """Its edges, (before, after)."""
+        """Return the bag's edges, (before, after)."""
         return as_pairs(b"") if self.graph is None else self.graph.edges.pairs()
 
     @property
@@ -222,9 +222,9 @@ class BagState:
 
     @property
     def in_tail(self) -> bool:
-        """Fewer of its tasks wait than are handed out: what is left is its last round.
+        """Is the bag in its tail: do fewer of its tasks wait than are handed out?
 
-        Once that is so it stays so, whatever comes back, until there is more to do than when it began."""
+        A bag in its tail stays there until it has more unfinished tasks than when the tail began."""
         if self.open:
             return False
         counts = self.counts
@@ -232,12 +232,12 @@ class BagState:
         return begins or (self.tail_size > 0 and self.not_ended() <= self.tail_size)
 
     def note_tail(self) -> None:
-        """Tasks were handed out, or none can follow any more."""
+        """Note that tasks were handed out, or that none can follow any more: the tail may begin."""
         if self.in_tail:
             self.tail_size = max(self.tail_size, self.not_ended())
 
     def has_backlog(self) -> bool:
-        """Could any of its tasks be handed out that nobody has?  Those of targets that wait count as ready, too."""
+        """Could a task be handed out that no pilot has?  `counts` has tasks of waiting targets as ready, too."""
         if not self.counts[READY] or len(self.targets) == 1:
             return self.counts[READY] > 0
         return any(cls.ready and not self.targets[cls.target].waits for cls in self.classes.values())
@@ -268,7 +268,7 @@ class BagState:
             self.checkpoint_blocks[task // BLOCK] = True
 
     def chunk_names(self) -> list[str]:
-        """Every chunk a snapshot may hold of it."""
+        """Name every chunk that a snapshot may hold of the bag."""
         names = ["spec", *(f"costs{t.index}" for t in self.targets if t.shape.costs)]
         names += [f"t{n}" for n in range(len(self.tasks.dirty))]
         names += [f"a{n}" for n in range(-(-len(self.appended) // BLOCK))]
@@ -279,7 +279,7 @@ class BagState:
 
 
 class WaitingRequest(msgspec.Struct, gc=False):
-    """A request that waits for something to say."""
+    """A pilot's request that the server answers later, when there is something to say."""
 
     key: int
     seq: int
@@ -392,8 +392,7 @@ class SiteSession:
 
 @dataclass(slots=True)
 class Waits:
-    """What pilots of one shape have cost in time, in ms: from their intent until they ran, from then to their first
-    word."""
+    """The ms that pilots of one shape waited: from their intent until they ran, and from then to their first word."""
 
     count: int = 0
     total: int = 0
@@ -455,7 +454,7 @@ class SiteState:
 
     @property
     def waiting(self) -> int:
-        """Those that may be queued."""
+        """Count the pilots that may be queued."""
         return self.open - len(self.intents[RUNNING]) - len(self.intents[LEAVING])
 
 
@@ -616,7 +615,7 @@ class State:
                 listed.pop(bag.number, None)
 
     def note_replica_offer(self) -> None:
-        """Bump the versions that pilots waiting for replicas compare."""
+        """Bump the versions that pilots waiting for replicas compare: a running task may have a replica now."""
         self.version += 1
         self.replica_offers += 1
 
@@ -637,7 +636,7 @@ class State:
             self.ready_with_expressions += 1 if want else -1
 
     def put_first(self, bag: BagState, lifted: int) -> None:
-        """Put its classes before all others, or back in their places."""
+        """Put a bag's classes before all others, or back in their places."""
         bag.aged_since = lifted
         for cls in bag.classes.values():
             if cls.on_ready_list:
