@@ -104,21 +104,14 @@ class Core:
 
 def _finish(turn: Turn) -> None:
     """Do what the events made possible: grant to waiting pilots, send orders to pilots that hold attempts."""
-    state, grants, hosts_to_empty = turn.state, turn.grants, turn.hosts.to_empty
+    state, grants = turn.state, turn.grants
     if grants.recheck_waiting or grants.version_offered != state.version:
         _feed(turn)
     if state.hosts_below_per_host:
         grant_on_hosts(turn)
-    if grants.starved_pilots:
-        for number, wanted in grants.starved_pilots.items():
-            steal_for(turn, state.pilots[number], wanted)
-        grants.starved_pilots.clear()
-    if hosts_to_empty:
-        for row in hosts_to_empty:
-            recall_from_host(turn, row)
-        hosts_to_empty.clear()
-    if grants.recheck_waiting or state.provisioned_sites or turn.provision.to_answer:
-        _provision(turn)
+    if grants.starved_pilots or turn.hosts.to_empty:
+        _recall_tasks(turn)
+    _provision(turn)
     if state.pilots_with_news:
         for number in list(state.pilots_with_news):
             reply.answer_waiting(turn, state.pilots[number])
@@ -126,10 +119,19 @@ def _finish(turn: Turn) -> None:
         _provision(turn)
     if state.unended and not grants.ageing_timer:
         fair_share.set_ageing_timer(turn)
-    if grants.grants_this_step:
-        grants.grants_this_step.clear()
-    if turn.replicas.scans:
-        turn.replicas.scans.clear()
+    grants.grants_this_step.clear()
+    turn.replicas.scans.clear()
+
+
+def _recall_tasks(turn: Turn) -> None:
+    """Steal tasks for the pilots that got nothing in this step, and recall those of hosts that were barred in it."""
+    starved, barred = turn.grants.starved_pilots, turn.hosts.to_empty
+    for number, wanted in starved.items():
+        steal_for(turn, turn.state.pilots[number], wanted)
+    starved.clear()
+    for row in barred:
+        recall_from_host(turn, row)
+    barred.clear()
 
 
 def _feed(turn: Turn) -> None:

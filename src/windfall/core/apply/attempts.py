@@ -279,8 +279,7 @@ def finished(state: State, fact: f.Finished) -> None:
     n = len(fact.tasks)
     rows = accounts.rows_of(fact.attempts)
     cls = state.classes[attempts.cls[rows[0]]]
-    tail = fact.bag in state.replicating and not bag.has_backlog()
-    unstarted = tail and any(attempts.state[row] == GRANTED for row in rows)
+    unstarted = fact.bag in state.replicating and _has_unstarted(attempts, bag, rows)
     (_finish_many if n > FEW else _finish_few)(attempts, bag.tasks, rows, fact.tasks)
     if attempts.indexed:
         attempts.drop_rows(fact.bag, rows)
@@ -290,8 +289,7 @@ def finished(state: State, fact: f.Finished) -> None:
     accounts.settle_successes(state, bag, cls, pilot, fact)
     add_load(state, pilot, cls, fact.tasks, -1)
     if pilot.recalling:
-        for number in fact.attempts:
-            pilot.recalling.pop(number, None)
+        _forget_recalls(pilot, fact.attempts)
     update_line(state, pilot)
     samples: list[float] = [sum(fact.walls) / n] if n > AVERAGED else [*fact.walls]
     _note_times(state, bag, cls, samples, n)
@@ -305,6 +303,16 @@ def finished(state: State, fact: f.Finished) -> None:
         _not_overdue(state, cls, fact.tasks)
     _succeeded(state, bag, bag.targets[cls.target], fact.tasks, n)
     maybe_end(state, bag, fact.at)
+
+
+def _has_unstarted(attempts: Attempts, bag: BagState, rows: list[int]) -> bool:
+    """Was one of these attempts not known to have started, in a bag without a backlog?"""
+    return not bag.has_backlog() and any(attempts.state[row] == GRANTED for row in rows)
+
+
+def _forget_recalls(pilot: PilotState, attempts: list[int]) -> None:
+    for number in attempts:
+        pilot.recalling.pop(number, None)
 
 
 def _note_files(state: State, bag: BagState, pilot: PilotState, fact: f.Finished) -> None:

@@ -94,10 +94,16 @@ def _dump_bag(bag: BagState) -> dict[str, bytes]:
     for block in range(bag.saved_appends // BLOCK, (len(bag.appended) + BLOCK - 1) // BLOCK):
         part = bag.appended[block * BLOCK : (block + 1) * BLOCK]
         chunks[f"{prefix}a{block}"] = msgspec.msgpack.encode(part)
+    return chunks | _dump_checkpoints(bag, prefix)
+
+
+def _dump_checkpoints(bag: BagState, prefix: str) -> dict[str, bytes]:
+    """Return the changed blocks of a bag's checkpoints."""
+    chunks = {}
     for block in [block for block, changed in bag.checkpoint_blocks.items() if changed]:
         tasks = range(block * BLOCK, (block + 1) * BLOCK)
-        chunks[f"{prefix}c{block}"] = msgspec.msgpack.encode(
-            [(task, bag.checkpoints[task]) for task in tasks if task in bag.checkpoints])
+        kept = [(task, bag.checkpoints[task]) for task in tasks if task in bag.checkpoints]
+        chunks[f"{prefix}c{block}"] = msgspec.msgpack.encode(kept)
     return chunks
 
 

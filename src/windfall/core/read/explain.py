@@ -282,19 +282,28 @@ def _anywhere(state: State, bag: BagState, cls: TaskClass, task: int) -> str:
 def _summary(state: State, now: int, cls: TaskClass, sites: list[dict[str, Any]]) -> str:
     if not sites:
         return "no site is known: start a pilot, or add a site"
-    open_sites = [s["clauses"] for s in sites if all(c["holds"] for c in s["clauses"])]
+    open_sites = [site["clauses"] for site in sites if _lets_in(site)]
     if any(not any(c.get("ahead") for c in clauses) for clauses in open_sites):
         return "it is ready; the next pilot that asks can take it"
     if open_sites:
         return (f"all suitable pilots are busy; the next one that asks can hold it ahead; before or beside it: "
                 f"{plural(_count_before(state, now, cls), 'task')}")
-    held = [c["says"] for s in sites for c in s["clauses"] if c["clause"] == "data" and not c["holds"]]
-    if held and any(all(c["holds"] or c["clause"] == "data" for c in s["clauses"]) for s in sites):
-        return f"it is withheld until it can run near its data: {held[0]}"
-    if any(all(c["holds"] or c["clause"] in BUSY for c in s["clauses"]) for s in sites):
+    if any(_lets_in(site, "data") for site in sites):
+        return f"it is withheld until it can run near its data: {_failing(sites, 'data')[0]['says']}"
+    if any(_lets_in(site, *BUSY) for site in sites):
         return f"all suitable pilots are busy; before or beside it: {plural(_count_before(state, now, cls), 'task')}"
-    failing = [f"{s['site']}: {c['clause']} ({c['says']})" for s in sites for c in s["clauses"] if not c["holds"]]
-    return "no pilot can run it: " + "; ".join(failing)
+    return "no pilot can run it: " + "; ".join(f"{c['site']}: {c['clause']} ({c['says']})" for c in _failing(sites))
+
+
+def _failing(sites: list[dict[str, Any]], clause: str = "") -> list[dict[str, Any]]:
+    """Return the clauses that fail, each with its site; with `clause`, only those of that name."""
+    return [{"site": site["site"], **each} for site in sites for each in site["clauses"]
+            if not each["holds"] and clause in ("", each["clause"])]
+
+
+def _lets_in(site: dict[str, Any], *but: str) -> bool:
+    """Do all clauses of a site hold, but for those named?"""
+    return all(c["holds"] or c["clause"] in but for c in site["clauses"])
 
 
 def _count_before(state: State, now: int, cls: TaskClass) -> int:
