@@ -89,7 +89,8 @@ def test_site_add_overwrites_no_file_and_writes_no_wrong_one(windfall: CommandLi
     wrong = {
         ("b",): "what kind of site", ("b", "--local", "--account", "x"): "no account",
         ("b", "--local", "--walltime", "1min"): "grace", ("../b", "--local"): "cannot be the name of a site",
-        ("local", "--local"): "taken", ("b", "--ssh", "a b"): "not a host", ("b", "--local", "--variables", "x"): "=",
+        ("local", "--local"): "reserved", ("b", "--ssh", "a b"): "not a host",
+        ("b", "--local", "--variables", "x"): "=",
         ("b", "--slurm", "--lsf"): "not allowed with",
     }
     for words, says in wrong.items():
