@@ -459,10 +459,10 @@ class Finished(Fact, tag="finished/1"):
     bag: int
     attempts: list[int]
     tasks: list[int]
-    granted: list[int]
-    walls: list[int]
-    cpus: list[int]
-    rss: list[int]
+    granted: list[int] = []
+    walls: list[int] = []
+    cpus: list[int] = []
+    rss: list[int] = []
     details: dict[int, Detail] = {}  # by position in the lists
     starts: list[int] = []  # by the pilot's wall clock
     # bytes and files left in place, by position, where the report says so

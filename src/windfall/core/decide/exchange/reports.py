@@ -75,36 +75,36 @@ def _record_plain_successes(turn: Turn, pilot: PilotState, reports: list[Report]
     if not tasks:
         return False
     state, attempts = turn.state, turn.state.attempts
-    rows = [r.a & ROW_MASK for r in reports]
-    cls = state.classes[attempts.cls[rows[0]]]
+    cls = state.classes[attempts.cls[reports[0].a & ROW_MASK]]
     bag = state.bags[cls.bag]
     if bag.targets[cls.target].shape.outputs and not all(r.files for r in reports):
         return False
-    turn.emit(_finished(turn, pilot, reports, rows, tasks))
+    turn.emit(_finished(turn, pilot, bag.number, reports, tasks))
     cancel_if_stranded(turn, bag, cls.target, [])
     return True
 
 
-def _finished(turn: Turn, pilot: PilotState, reports: list[Report], rows: list[int], tasks: list[int]) -> f.Finished:
-    attempts, now = turn.state.attempts, turn.now
+def _finished(turn: Turn, pilot: PilotState, bag: int, reports: list[Report], tasks: list[int]) -> f.Finished:
+    """Return the fact for these successes.  One loop fills all columns: most reports come alone, or a few at a time."""
+    now, granted_at = turn.now, turn.state.attempts.granted
     latest = now + turn.config.lease
-    granted_at = attempts.granted
-    granted = [granted_at[row] for row in rows]
-    details: dict[int, f.Detail] = {}
-    left: dict[int, tuple[int, int]] = {}
-    walls, starts = [], []
+    fact = f.Finished(now, pilot.number, bag, [], tasks)
+    numbers, granted, walls = fact.attempts, fact.granted, fact.walls
+    cpus, rss, starts = fact.cpus, fact.rss, fact.starts
     for i, r in enumerate(reports):
-        at, wall, start = granted[i], r.wall, r.t0
+        number, wall, start = r.a, r.wall, r.t0
+        at = granted_at[number & ROW_MASK]
+        numbers.append(number)
+        granted.append(at)
         walls.append(wall if wall + at <= latest else latest - at)
+        cpus.append(r.cpu)
+        rss.append(r.rss)
         starts.append(_start(start, at, now) if start else 0)
         if (detail := detail_of(r)) is not None:
-            details[i] = detail
+            fact.details[i] = detail
         if r.left is not None and (kept := _left_in_place(r)) is not None:
-            left[i] = kept
-    return f.Finished(
-        now, pilot.number, attempts.bag_of(rows[0]), [r.a for r in reports], tasks, granted=granted, walls=walls,
-        cpus=[r.cpu for r in reports], rss=[r.rss for r in reports], details=details, starts=starts, left_in_place=left,
-    )
+            fact.left_in_place[i] = kept
+    return fact
 
 
 def _plain_tasks(turn: Turn, pilot: PilotState, reports: list[Report]) -> list[int]:

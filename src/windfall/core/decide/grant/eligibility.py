@@ -163,6 +163,11 @@ def first_failing(to: Recipient, cls: TaskClass, clauses: tuple[Clause, ...] = O
     `State.cost_on` remembers the clauses on two classes; they are gone through only to name the one that fails."""
     if not to.state.cost_on(to.state.pilot_classes[to.pilot.cls], cls):
         clauses = (*OF_CLASSES, *OF_TASKS)
+    return first_of(to, cls, clauses)
+
+
+def first_of(to: Recipient, cls: TaskClass, clauses: tuple[Clause, ...]) -> str:
+    """Return the name of the first of these clauses that fails; "" where all hold."""
     for name, holds in clauses:
         if not holds(to, cls):
             return name

@@ -12,8 +12,9 @@ from itertools import takewhile
 from windfall.core.decide.grant import batches, fair_share, nearest_data
 from windfall.core.decide.grant.amount import FULL, lacks_room, room, room_for, spread_tail, units_for, waits_for_else
 from windfall.core.decide.grant.draft import GrantDraft, Recipient, recipient_of
-from windfall.core.decide.grant.eligibility import fails_whole_class, first_failing, is_open, without
+from windfall.core.decide.grant.eligibility import fails_whole_class, first_of, is_open, without
 from windfall.core.decide.grant.host_orders import Entry
+from windfall.core.decide.grant.per_host import NO_LIMIT
 from windfall.core.decide.grant.task_pilots import draft_task, is_task_pilot
 from windfall.core.decide.hosts import quarantine
 from windfall.core.decide.replicas import by_deadline, candidates, tail
@@ -111,7 +112,7 @@ def _walk(turn: Turn, draft: GrantDraft, order: list[Entry]) -> None:
         cost = state.cost_on(pc, cls)
         if not cost:
             continue
-        if failing := first_failing(to, cls, ASKED_IN_WALK):
+        if failing := first_of(to, cls, ASKED_IN_WALK):
             draft.any_suitable = draft.any_suitable or not fails_whole_class(to, cls, failing)
             continue
         draft.any_suitable = True
@@ -121,10 +122,12 @@ def _walk(turn: Turn, draft: GrantDraft, order: list[Entry]) -> None:
 
 def _add_class(turn: Turn, draft: GrantDraft, cls: TaskClass, cost: int) -> bool:
     """Add what the pilot may have of one class.  False: nothing may come behind it."""
-    most_on_host = draft.recipient.left_on_host(cls)
-    if most_on_host <= 0:
-        return True
-    units = min(units_for(turn.config, draft, cls, cost), most_on_host)
+    units, most_on_host = units_for(turn.config, draft, cls, cost), NO_LIMIT
+    if cls.has_per_host:
+        most_on_host = draft.recipient.left_on_host(cls)
+        if most_on_host <= 0:
+            return True
+        units = min(units, most_on_host)
     if units == FULL or draft.want <= 0:
         return False
     if not units:
@@ -142,7 +145,13 @@ def _add_class(turn: Turn, draft: GrantDraft, cls: TaskClass, cost: int) -> bool
             return True
     if cls.by_data:
         return _add_nearest(turn, draft, cls, most_on_host)
-    return _add_ready(turn, draft, cls, units, is_spread)
+    taken = _add_ready(turn, draft, cls, cost, units) if units > 0 else 0
+    if draft.want <= 0 or draft.bytes_left <= 0 or len(draft.groups) >= MOST_GROUPS:
+        return False
+    if is_spread and (taken or units <= 0):
+        turn.grants.recheck_waiting = True  # the rest of a tail is for the pilots that wait, this one included
+        return False
+    return True
 
 
 def _add_overdue(turn: Turn, draft: GrantDraft, cls: TaskClass, cost: int, units: int) -> int:
@@ -164,32 +173,27 @@ def _add_nearest(turn: Turn, draft: GrantDraft, cls: TaskClass, most_on_host: in
     return True
 
 
-def _add_ready(turn: Turn, draft: GrantDraft, cls: TaskClass, units: int, is_spread: bool) -> bool:
-    """Add ready tasks, or batches, of one class.  False: nothing may come behind it."""
-    cost = turn.state.cost_on(turn.state.pilot_classes[draft.recipient.pilot.cls], cls)
-    taken = 0
-    for group in _take(turn, draft, cls, units) if units > 0 else ():
+def _add_ready(turn: Turn, draft: GrantDraft, cls: TaskClass, cost: int, units: int) -> int:
+    """Add ready tasks, or batches, of one class; return how many tasks."""
+    groups, taken = draft.groups, 0
+    for group in _take(turn, draft, cls, units):
         n = len(group.tasks)
-        draft.groups.append(group)
+        groups.append(group)
         draft.load += cost * n if group.chain < 0 else 0 if group.prerequisites else cost
-        draft.want -= n
-        draft.bytes_left -= n * cls.message_bytes
         taken += n
-    if units > 0 and draft.prefetch_allowed and taken < cls.ready:
+    draft.want -= taken
+    draft.bytes_left -= taken * cls.message_bytes
+    if draft.prefetch_allowed and taken < cls.ready:
         draft.prefetch_allowed, draft.cut_short = False, True  # nothing is prefetched before the rest of the class
-    if draft.want <= 0 or draft.bytes_left <= 0 or len(draft.groups) >= MOST_GROUPS:
-        return False
-    if is_spread and (taken or units <= 0):
-        turn.grants.recheck_waiting = True  # the rest of a tail is for the pilots that wait, this one included
-        return False
-    return True
+    return taken
 
 
 def _take(turn: Turn, draft: GrantDraft, cls: TaskClass, units: int) -> list[f.Group]:
     if cls.in_chain:
         return batches.take(turn, draft, cls, units)
     n = min(draft.want, units, cls.ready, max(draft.bytes_left // cls.message_bytes, 1))
-    tasks = _untaken(cls, n, draft.groups)
+    groups = draft.groups
+    tasks = _untaken(cls, n, groups) if groups else cls.backlog.take(n)
     assert len(tasks) == n, "a class counted more ready tasks than its backlog holds"
     return [cls.group(tasks, turn.state.attempts.numbers(n))]
 
