@@ -139,13 +139,9 @@ WORDS = [
     ("dedup", "data/blobs.py"), ("throttl", "server/http/listen.py"),
 ]
 """Words of the literature, each with the module that `grep -ri` must find."""
-NOT_YET = ("straggler", "speculative execution", "backfill", "starv", "fair share", "throttl")
 
 
-@pytest.mark.parametrize("word, module", [
-    pytest.param(*pair, marks=pytest.mark.xfail(reason="its docstring lacks the word") if pair[0] in NOT_YET else ())
-    for pair in WORDS
-])
+@pytest.mark.parametrize(("word", "module"), WORDS)
 def test_field_word_leads_to_the_module_that_implements_it(word: str, module: str) -> None:
     assert f"`{module}`" in (DOCS / "explanation" / "words.md").read_text()
     assert word in (SOURCES / module).read_text().lower().replace("-", " ")

@@ -81,5 +81,5 @@ def test_noise_and_oversized_schemas_are_refused():
 
 def test_every_keyword_is_in_the_reference():
     page = (Path(__file__).parents[2] / "docs" / "reference" / "bag-file.md").read_text()
-    listed = page.partition("Of JSON Schema these keywords are known")[2].partition("\n\n")[0]
+    listed = page.partition("Windfall knows these keywords of JSON Schema")[2].partition("\n\n")[0]
     assert sorted(re.findall(r"`([$\w]+)`", listed)) == sorted(KEYWORDS)

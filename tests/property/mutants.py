@@ -190,9 +190,9 @@ def pilot_is_granted_tasks_of_any_owner(patch: Patch) -> None:
 def lost_attempt_counts_as_succeeded(patch: Patch) -> None:
     original = verdicts.lose
 
-    def lose(core: Any, row: int, why: str, present: bool, stays: bool, outcome: int = 0) -> Any:
-        del outcome
-        return original(core, row, why, present, False, O_SUCCEEDED)
+    def lose(core: Any, row: int, why: str, died: bool, row_kept: bool, outcome: int = 0) -> Any:
+        del outcome, row_kept
+        return original(core, row, why, died, False, O_SUCCEEDED)
 
     for module in (leases, census, pilot_end):
         patch.setattr(module, "lose", lose)
@@ -415,7 +415,7 @@ def pilot_ignores_the_time_that_it_has_left(patch: Patch) -> None:
 
 @mutant("P6")
 def limits_of_a_site_are_ignored(patch: Patch) -> None:
-    patch.setattr(reconcile, "_room", lambda *_: 1 << 30)
+    patch.setattr(reconcile, "_room_to_add", lambda *_: 1 << 30)
 
 
 @mutant("P6")

@@ -65,7 +65,7 @@ def _interrupted(person: User, site: Codes) -> None:
     begun = read_until(process, "start")
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
-    assert process.returncode == 130 and "removed by" in err
+    assert process.returncode == 130 and "removes its files" in err
     with person.client:
         until(lambda: not [token for token in person.client.tokens() if "trial" in token["user"]], 60)
     (nonce,) = re.findall(r"job (t[0-9a-f]{8}-1)", begun)

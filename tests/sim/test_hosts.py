@@ -116,7 +116,7 @@ def test_suspending_hosts_lose_no_attempt() -> None:
 def test_black_hole_fails_hundred_tasks_only_without_quarantine(monkeypatch: pytest.MonkeyPatch) -> None:
     _, record = playing(Machines(10, holes=0.1), wall=60_000)
     assert 5 <= len([attempt for attempt in record.attempts() if attempt.outcome == O_FAILED]) < 20
-    monkeypatch.setattr("windfall.core.decide.hosts.quarantine._weigh", lambda *_: None)
+    monkeypatch.setattr("windfall.core.decide.hosts.quarantine._judge", lambda *_: None)
     _, record = playing(Machines(10, holes=0.1), wall=60_000)
     failed = [attempt for attempt in record.attempts() if attempt.outcome == O_FAILED]
     assert len({attempt.pilot for attempt in failed}) == 1 and len(failed) > 100

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 class Config:
     """Times in milliseconds."""
 
-    lease: int = 60_000
-    margin: int = 5_000
-    park: int = 20_000  # longest a poll is kept waiting
-    idle: int = 120_000  # a pilot without work leaves after this
-    silence: int = 3_600_000  # a pilot without limits or wall time is given up after this
+    lease: int = 60_000  # a silent pilot may start tasks for so long
+    margin: int = 5_000  # added before the server gives the pilot's unstarted tasks to others
+    park: int = 20_000  # longest that a request waits for an answer
+    idle: int = 120_000  # a pilot without work leaves after this; the pilot itself decides (`pilot/agenda`)
+    # a silent pilot that holds no attempt ends after this; so does an attempt without limit on one without wall time
+    silence: int = 3_600_000
     prefetch: int = 500  # worth of work per slot a pilot holds beyond what it runs
     prefetch_most: int = 256  # tasks per slot
     deaths: int = 3  # of pilots, before a task is quarantined
@@ -24,7 +25,8 @@ class Config:
     provision: int = 1_000  # sites are provisioned at most once in this time
     landing: int = 30_000  # a submission that was under way when its tender died has landed after this, or never will
     listing: int = 60_000  # how often tenders are asked what their batch system has of ours
-    suspect: int = 180_000  # a site that has not answered for so long is suspect
+    # a site without a word from its tender, or without a listing that it was asked for, gets no more pilots after this
+    suspect: int = 180_000
     blackout: int = 900_000  # sites are tried again when no pilot was active anywhere for so long, and work is wanted
     salvage: int = 120_000  # what a pilot that is gone left behind is looked for so long, then its tasks run again
     quarantine: int = 600_000  # of a host; twice as long each time, a day at most

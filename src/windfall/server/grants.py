@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from windfall.core.messages.facts import Group
+from windfall.core.messages.facts import Group, time_factor
 from windfall.core.state.classes import SAVING
 from windfall.core.state.world import BagState, State
 from windfall.errors import Unavailable
@@ -338,7 +338,7 @@ def _spec(bag: BagState, renderer: Renderer, time_retries: int, memory_retries: 
     spec = schema.TaskSpec(
         bag=bag.number, kind=target.kind,
         cores=need.cores, memory=need.memory << memory_retries, gpus=need.gpus, disk=need.disk,
-        time=target.time * 3**time_retries or None, grace=target.grace,
+        time=target.time * time_factor(time_retries) or None, grace=target.grace,
         need=target.grace + SAVING if target.checkpoint else 0,
         setup=target.setup, modules=target.modules, container=target.container,
         packed=(packed.blob, packed.size, packed.python) if packed else None,

@@ -1,4 +1,4 @@
-"""Retention: delete the journal rows and blobs of removed bags, in small steps, while the server is idle.
+"""Retention: evict the journal rows and blobs of removed bags, in small steps, while the server is idle.
 
 Rules
   * The name of a pass over the journal says how far the pass goes and how many bags were gone when it began.  From the
@@ -6,7 +6,7 @@ Rules
   * A step waits until the writer has done nothing for LOOK_S.  On a server that is never idle, a step runs after
     PATIENCE such waits.
   * A thread searches the disk for blobs.
-  * Where an age is set (`keep`), the server removes each bag that ended, or was last changed, longer ago.
+  * Where an age is set (`keep`), the server removes each bag whose end and last change are longer ago.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from windfall.core.config import Config
 from windfall.core.invariants.history import Witness
 from windfall.core.invariants.promises import check_all
 from windfall.core.messages import effects as x, events as e
-from windfall.core.messages.facts import DataSelection, DataShape, Group, Limits, TargetShape, Transfer
+from windfall.core.messages.facts import DataSelection, DataShape, Group, Limits, TargetShape, Transfer, time_factor
 from windfall.core.state.copies import place_of, site_of
 from windfall.core.state.world import BagState
 from windfall.sim.engine import Engine
@@ -400,7 +400,7 @@ class World:
             shape = self.server.core.state.bags[bag].targets[target].shape
             found = self._shapes[key] = {
                 "bag": bag, "cores": shape.cores, "memory": shape.memory << memory_retries,
-                "time": shape.limit * 3**time_retries or None,
+                "time": shape.limit * time_factor(time_retries) or None,
             }
         return found
 

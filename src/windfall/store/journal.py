@@ -33,7 +33,7 @@ from windfall.store.schema import checksum
 
 _MAGIC = b"SQLite format 3\0"
 _BACKUP = "nothing was changed; restore the data directory from a backup, or start with an empty one"
-_SETTINGS = (
+_SETTINGS = (  # `synchronous = FULL`: each commit calls fsync, which is the flush that replies wait for
     "locking_mode = EXCLUSIVE", "journal_mode = WAL", "synchronous = FULL", "temp_store = MEMORY",
     "journal_size_limit = 67108864", "trusted_schema = OFF",
 )

@@ -1,4 +1,4 @@
-"""Retention: an edit that drops the facts of removed bags from the journal.
+"""Retention: the edit by which `server/retention.py` drops the facts of removed bags from the journal.
 
 Rows before the snapshot only serve to fill the views again, and the views omit removed bags.  So without these facts
 the result is the same.

@@ -387,7 +387,7 @@ def _end(state: State, fact: f.Ended, end: f.End) -> None:
     else:
         free_row(state, row, end.charged)
     if current:
-        _judge(state, bag, end, fact.at)
+        _enter_verdict(state, bag, end, fact.at)
     if state.overdue and (cls := state.classes.get(attempts.cls[row])) is not None:
         _not_overdue(state, cls, [end.task])  # one of its attempts has ended: it goes another way from now on
     if end.bag in state.replicating and (old_row == GRANTED or t.state[end.task] == ACTIVE):
@@ -427,7 +427,8 @@ def _note_bad(state: State, row: int) -> None:
                 note_replica_news(state, state.bags[bag])
 
 
-def _judge(state: State, bag: BagState, end: f.End, at: int) -> None:
+def _enter_verdict(state: State, bag: BagState, end: f.End, at: int) -> None:
+    """Put the verdict of an end into its task: state, counters, variant, checkpoint."""
     t, task = bag.tasks, end.task
     old, new = t.state[task], end.verdict
     if new in (READY, WAITING) and bag.graph is not None:  # its prerequisite may have ended in the same report

@@ -1,7 +1,7 @@
 """Promises about history: a witness watches the facts go by, and remembers what the state need not.
 
 `Witness.broken` collects the sentences of the promises that facts broke: P1 (one result), P5 (inputs before a grant),
-T7 (batches), T8 (pipelines), Y (prerequisites), and rules 7 and 8 of DESIGN.md's shape.
+T7 (batches), T8 (pipelines), Y (prerequisites), and the rules 7 and 8 of docs/explanation/testing-under-faults.md.
 """
 
 from __future__ import annotations

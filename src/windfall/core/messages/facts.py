@@ -377,6 +377,12 @@ def pack_variant(time_retries: int, memory_retries: int, to_fail_over_site: bool
     return to_fail_over_site << 7 | time_retries << 4 | memory_retries
 
 
+def time_factor(time_retries: int) -> int:
+    """Return how many times its time limit a task has after so many duration failures: each triples the limit."""
+    factor: int = 3**time_retries
+    return factor
+
+
 def unpack_variant(variant: int) -> tuple[int, int, bool]:
     """Return a variant's retries with a longer limit, its retries with more memory, and whether it fails over."""
     return variant >> 4 & 7, variant & 15, variant >= TO_FAIL_OVER

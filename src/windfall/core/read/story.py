@@ -172,7 +172,7 @@ def _granted(fact: f.Granted, who: Protagonist) -> Iterator[StoryLine]:
         if group.bag == who.bag and who.task in group.tasks:
             attempt = group.attempts[group.tasks.index(who.task)]
             what = "a replica of the task" if who.attempts else "the task"
-            extra = [f"{3**group.time_retries} times its time limit"] * (group.time_retries > 0)
+            extra = [f"{f.time_factor(group.time_retries)} times its time limit"] * (group.time_retries > 0)
             extra += [f"{2**group.memory_retries} times its memory"] * (group.memory_retries > 0)
             text = f"{what} was granted to pilot {fact.pilot}" + (f", with {' and '.join(extra)}" if extra else "")
             who.follow(attempt, fact.pilot)

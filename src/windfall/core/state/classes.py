@@ -64,14 +64,14 @@ def class_key(select: str, bag: int, target: int, variant: int, shape: f.TargetS
     """Return the sort key of a class: lower is offered first."""
     if select == "sjf":
         time_retries, _, _ = f.unpack_variant(variant)
-        return (-shape.priority, bag, (shape.expect or shape.limit) * 3**time_retries, target, variant)
+        return (-shape.priority, bag, (shape.expect or shape.limit) * f.time_factor(time_retries), target, variant)
     return (-shape.priority, bag, target, variant, 0)
 
 
 def new_class(state: State, bag: BagState, target: int, variant: int, number: int) -> TaskClass:
     shape = bag.targets[target].shape
     time_retries, memory_retries, fails_over = f.unpack_variant(variant)
-    limit = shape.limit * 3**time_retries
+    limit = shape.limit * f.time_factor(time_retries)
     costs = np.frombuffer(shape.costs, dtype="<f4") if shape.costs and bag.select == "sjf" else None
     base = bag.classes.get((target, 0))
     key = class_key(bag.select, bag.number, target, variant, shape)
@@ -174,7 +174,9 @@ def tally_of(bag: BagState, lo: int, hi: int) -> list[int]:
 
 
 def new_generation(state: State, bag: BagState, target: int, lo: int, hi: int) -> None:
-    """Begin a new generation of tasks of one target, all of which have ended."""
+    """Begin a new generation of tasks of one target, all of which have ended: a retry by the user.
+
+    Their failures, longer limits and fail-over site are forgotten."""
     t = bag.tasks
     tally = tally_of(bag, lo, hi)
     TASKS.check_tally(tally, READY, lo)
@@ -212,6 +214,7 @@ def note_replica_news(state: State, bag: BagState) -> None:
 
 
 def maybe_end(state: State, bag: BagState, at: int) -> None:
+    """End a closed bag once all of its tasks have ended."""
     if bag.counts[ACTIVE] or bag.not_ended():  # mostly something runs
         return
     if bag.busy_since:

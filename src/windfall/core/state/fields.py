@@ -1,7 +1,8 @@
 """Marks that tell the durable fields of a state record from the others.
 
 A field without a mark is durable: only facts change it, the snapshot holds it and the fingerprint compares it.  So a
-new durable field takes two edits: its declaration, with a default, and the fact that sets it.  The marks:
+new durable field takes its declaration here, with a default, and a fact that sets it: a field in `messages/facts.py`,
+which the handler in `apply/` copies.  The marks:
 
     CHUNKED   durable, and large: `persist/snapshot.py` keeps it in chunks of its own
     DERIVED   worked out from durable fields; a recovery must work out the same, and the fingerprint compares it

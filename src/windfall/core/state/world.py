@@ -331,8 +331,9 @@ class PilotState:
     waiting_request: WaitingRequest | None = field(default=None, metadata=SESSION)
     request_timer: int = field(default=0, metadata=SESSION)  # when to look at what is parked; 0: nothing is planned
     cancelling: dict[int, bool] = field(default_factory=dict, metadata=SESSION)  # attempt → has been told
+    # attempt to return if it has not started → has been told
     recalling: dict[int, bool] = field(default_factory=dict, metadata=SESSION)
-    # it holds them, we know nothing of them: to be dropped
+    # attempts that the pilot holds and the server knows nothing of: the pilot is to drop them
     unknown_attempts: list[int] = field(default_factory=list, metadata=SESSION)
     stop_sent: str = field(default="", metadata=SESSION)  # the last `stop` it was sent
     # (bag, chain) → class → attempts

@@ -1,7 +1,7 @@
 """Reader for bag files (TOML) and for the options of `windfall run`; it returns a `Bag`.
 
 The tables of `words.py` define the language.  An unknown key is an error that names the nearest known one; a key that
-DESIGN.md plans for later is refused with what exists now.  Every error carries file and line, and the text at fault.
+a later version will have is refused with what exists now.  Every error carries file and line, and the text at fault.
 
     [bag]  [sweep]  [[sweep.zip]]  [sweep.latin]  [sweep.csv]  [task]  [check]  [capture]  [policy]
     [targets.NAME]  [targets.NAME.sweep]  [targets.NAME.check]  [targets.NAME.capture]

@@ -293,6 +293,7 @@ class Agenda:
                 self.unreported_starts[attempt] = flight.sent + START_NOTICE_MS
 
     def _backoff(self, lost):
+        """Return the ms until the next request: a random part of the server's spread, doubled after each failure."""
         if self.failures <= 1:
             # Many pilots lose a server at once: the spread makes them come back one by one.
             return int(max(50, self.spread if lost else 0) * self.jitter())

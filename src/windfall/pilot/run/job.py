@@ -70,7 +70,7 @@ class Job:
         self.m0 = clock.seconds()
         self.deadline = self.check_memory_at = self.check_disk_at = self.kill_at = None
         self.seen = 0                # bytes: the most memory that a check saw its processes use
-        self.kill_reason = ""        # why the spawner ends it: cancel, stop, time, memory, disk
+        self.kill_reason = ""        # why it was ended: cancel, stop, time, memory (also by the kernel), disk
         self.watched = False
         self.report = None           # the task's report, while its results are inspected or its check runs
         self.inspection = None       # the Inspection of its results, while it runs

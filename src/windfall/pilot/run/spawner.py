@@ -587,6 +587,7 @@ class Spawner:
         return bool(self.jobs)  # its origin is unknown: it may belong to any running task
 
     def _out_of_memory(self, job, report):
+        """Did the kernel kill the job for its memory?"""
         kills, before = proctree.oom_kills(), self.oom_seen
         self.oom_seen = kills
         limit = job.plan.memory

@@ -21,7 +21,7 @@ class DiskGuard:
         self._room = room
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        self.low = self.full = False
+        self.low = self.only_reserve_left = False
         self.check()
 
     def check(self) -> None:
@@ -33,7 +33,7 @@ class DiskGuard:
             self._writer.put(events.DiskLow(0, self.low))
         if state == "full":
             self._room.release()
-        self.full = state != "ok" and self._room.only_reserve_left()
+        self.only_reserve_left = state != "ok" and self._room.only_reserve_left()
         self._timer = self._loop.call_later(PERIOD_S, self._again)
 
     def _again(self) -> None:
@@ -49,7 +49,7 @@ class DiskGuard:
 
     def admit_results(self) -> None:
         """Raise DiskFull while the disk is too full for any file contents."""
-        if self.full:
+        if self.only_reserve_left:
             raise DiskFull("the server's disk is full: the server refuses files, but still takes reports",
                            "free space on the server's disk; keep the file and send it later", retry_after=30)
 

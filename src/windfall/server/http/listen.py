@@ -1,4 +1,4 @@
-"""Listeners: a Unix socket, TLS, or both.
+"""Listeners: a Unix socket, TLS, or both; and throttling of new connections.
 
 A TLS handshake costs a third of a millisecond.  Ten thousand pilots that return at once would block the server for
 seconds, so the server accepts connections at a bounded rate; the others wait in the kernel's queue.  Clients that

@@ -1,4 +1,4 @@
-"""Leases: what silence means, and when (rule 8).
+"""Leases: what silence means, and when a pilot or its attempts are lost (rule 8 of testing-under-faults.md).
 
 A lease limits starting, not running.  When a pilot has been silent for a lease and a margin, it cannot start anything
 any more, so what it had not started goes back to the backlog.  What it had started is given up only on the site's
@@ -59,9 +59,9 @@ def _expired(turn: Turn, pilot: PilotState) -> Iterator[f.End]:
             continue
         state = attempts.state[row]
         if state == GRANTED:
-            yield lose(turn, row, "lease", present=False, stays=True)
+            yield lose(turn, row, "lease", died=False, row_kept=True)
         elif state == STARTED and _given_up(turn, pilot, row):
-            yield lose(turn, row, "silence", present=False, stays=True)
+            yield lose(turn, row, "silence", died=False, row_kept=True)
 
 
 def _holds_attempts(turn: Turn, pilot: PilotState) -> bool:

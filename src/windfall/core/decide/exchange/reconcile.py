@@ -1,4 +1,6 @@
-"""Reconciling: what a pilot says it runs or holds, against what the server believes."""
+"""Reconciling: what a pilot says it runs or holds, against what the server believes.
+
+A task that the pilot does not hold any more, a recalled one for example, goes back to the backlog."""
 
 from __future__ import annotations
 
@@ -58,7 +60,7 @@ def _not_held(turn: Turn, pilot: PilotState, held: dict[int, None], ack: int) ->
     for row in attempts.of_pilot(pilot.number).tolist():
         state = attempts.state[row]
         if state in (GRANTED, STARTED, DROPPED) and attempts.number[row] not in held and attempts.grant[row] <= ack:
-            yield lose(turn, row, "gone", present=False, stays=state != DROPPED, outcome=O_RETURNED)
+            yield lose(turn, row, "gone", died=False, row_kept=state != DROPPED, outcome=O_RETURNED)
 
 
 def _check_held(turn: Turn, pilot: PilotState, held: list[int]) -> None:

@@ -1,4 +1,6 @@
-"""Replies to pilots: what a pilot is told, and requests that wait until there is something to say."""
+"""Replies to pilots: what a pilot is told, and requests that wait until there is something to say.
+
+A reply repeats grants until the pilot acknowledges them; the pilot takes each once, by number (deduplication)."""
 
 from __future__ import annotations
 
@@ -170,13 +172,13 @@ def _unacknowledged(turn: Turn, pilot: PilotState, ack: int) -> list[tuple[int, 
                 padding = [0] * (len(group.tasks) - len(group.prerequisites) - 1)
                 group.prerequisites = [*group.prerequisites, *padding, previous]
             message_bytes[number] += cls.message_bytes
-    return [(number, list(grants[number].values())) for number in _first_of(message_bytes, turn.config.message)]
+    return [(number, list(grants[number].values())) for number in _numbers_that_fit(message_bytes, turn.config.message)]
 
 
-def _first_of(message_bytes: dict[int, int], budget: int) -> Iterator[int]:
-    """Yield as many grants as one message should carry, at least one."""
+def _numbers_that_fit(message_bytes: dict[int, int], bytes_left: int) -> Iterator[int]:
+    """Yield the numbers of the first grants that fill one message; at least one."""
     for number, size in message_bytes.items():
         yield number
-        budget -= size
-        if budget <= 0:
+        bytes_left -= size
+        if bytes_left <= 0:
             return

@@ -4,7 +4,8 @@ Rules
   * What an attempt saved before it was ended early is there for the next one (Y15); a success, a bad exit or a task
     that names no checkpoint files leaves nothing behind.
   * Times are a pilot's word: an impossible one is brought between the grant and now, with a lease to spare.
-  * A report of an attempt that was not granted to this pilot, or that has ended before, is ignored.
+  * Deduplication: a report is ignored if its attempt was not granted to this pilot, or was reported before.  An attempt
+    that was given up as lost may still succeed.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 """Verdicts: what the end of an attempt makes of its task.
 
 Rules
-  * The first valid success of the task's present generation is its result, however late it comes (P1).
+  * The first valid success of the task's present generation is its result, however late it comes (P1); a second
+    one, a duplicate or a replica's, never counts twice.
   * Only *failed* costs the task: bad exits and bad output count against `retries`, duration failures against a
-    counter of their own (three, the limit tripled each time, S4), out-of-memory against `memory_retries`, each with
-    twice the memory.  An exit code that the target calls hopeless costs all remaining retries.
+    counter of their own (three; `time_factor` triples the limit each time), out-of-memory against `memory_retries`,
+    each with twice the memory, and after these, or for a task that states no memory, against `retries`.  An exit code
+    in `exits_not_retried` costs all remaining retries.
   * A task that keeps failing goes to its bag's fail-over site, if one is named (G11): from its second failure, or
     pilot's death, on, or with its last retry; and stays bound to it in this generation.
   * *Returned*, *cancelled* and *lost* cost nothing; but a task present at three deaths of pilots is quarantined.
@@ -78,15 +80,15 @@ def _note_final(bag: BagState, end: f.End, unsuccessful: dict[tuple[int, int], l
             failed.append(end.task)
 
 
-def lose(turn: Turn, row: int, why: str, present: bool, stays: bool, outcome: int = O_LOST) -> f.End:
+def lose(turn: Turn, row: int, why: str, died: bool, row_kept: bool, outcome: int = O_LOST) -> f.End:
     """Return the end of an attempt that the server gives up.
 
-    `present` says that it may have been running when its pilot died; `stays` that a late report is still welcome.
+    `died` says that it may have been running when its pilot died; `row_kept` that a late report is still welcome.
     """
     end = end_of(turn, row, outcome, why)
-    end.row_kept = stays
-    end.charged = 0 if stays else accounts.elapsed(turn.state, row, turn.now)
-    judge(turn, row, end, died=present)
+    end.row_kept = row_kept
+    end.charged = 0 if row_kept else accounts.elapsed(turn.state, row, turn.now)
+    judge(turn, row, end, died=died)
     return end
 
 

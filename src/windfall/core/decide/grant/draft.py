@@ -11,6 +11,8 @@ from windfall.core.state.accounts import Affordable
 from windfall.core.state.world import PilotState, State, TaskClass
 from windfall.core.turn import Turn
 
+MOST_GROUPS = 64  # in one answer
+
 
 @dataclass(slots=True)
 class Recipient:
@@ -62,7 +64,7 @@ class Recipient:
 
 @dataclass(slots=True)
 class GrantDraft:
-    """One walk over classes for a recipient, and what may still be added to the answer."""
+    """The answer as one walk over classes makes it, and what the walk may still add."""
 
     recipient: Recipient
     want: int  # tasks
@@ -76,6 +78,10 @@ class GrantDraft:
     @property
     def groups(self) -> list[f.Group]:
         return self.recipient.groups
+
+    def is_full(self) -> bool:
+        """Has the answer all the tasks that the pilot wants, or that a message holds?"""
+        return self.want <= 0 or self.bytes_left <= 0 or len(self.groups) >= MOST_GROUPS
 
     def count_tasks(self) -> int:
         return sum(len(group.tasks) for group in self.recipient.groups)

@@ -1,12 +1,12 @@
 """Eligibility: may a pilot be granted a task of a class now?
 
-`CLAUSES` is the one place where this rule stands.  Granting, stealing, fail-over, replicas and batches ask for the
-first clause that fails; `read/explain.py` reports all of them.  `invariants` keeps a second, plain reading, to check
-this one.
+Granting, stealing, fail-over, replicas and batches ask for the first clause that fails; `read/pilot_clauses.py` says a
+sentence for each.  `invariants/waiting.py` keeps a second, plain reading, to check this one.
 
 Three kinds of clauses:
   * of the pilot alone (`OF_PILOT`): no task goes to it while one of them fails;
-  * of two classes (`OF_CLASSES`): a class of tasks against a class of pilots, remembered in `State.cost_on`;
+  * of two classes (`OF_CLASSES`): a class of tasks against a class of pilots.  `State.cost_on` remembers their answer,
+    so a new one of them stands there, too;
   * of a class of tasks and this very pilot (`OF_TASKS`), in the order in which they are cheap to ask.
 """
 
@@ -34,15 +34,15 @@ class Clause(NamedTuple):
 # --- of the pilot alone -----------------------------------------------------------------------------------------------
 
 
-def _server_has_disk(to: Recipient, cls: TaskClass) -> bool:
+def _server_has_disk(to: Recipient, cls: TaskClass | None = None) -> bool:
     return not to.state.disk_low
 
 
-def _is_live(to: Recipient, cls: TaskClass) -> bool:
+def _is_live(to: Recipient, cls: TaskClass | None = None) -> bool:
     return to.pilot.state == LIVE
 
 
-def _is_heard(to: Recipient, cls: TaskClass) -> bool:
+def _is_heard(to: Recipient, cls: TaskClass | None = None) -> bool:
     """A pilot whose lease expired lists what it holds before it is granted anything."""
     return not to.pilot.lease_expired
 
@@ -125,11 +125,8 @@ def _host_may_have_more(to: Recipient, cls: TaskClass) -> bool:
     return not cls.has_per_host or to.left_on_host(cls) > 0
 
 
-OF_PILOT = (
-    Clause("server-disk", _server_has_disk),
-    Clause("live", _is_live),
-    Clause("heard", _is_heard),
-)
+PILOT_CHECKS = {"server-disk": _server_has_disk, "live": _is_live, "heard": _is_heard}
+OF_PILOT = tuple(Clause(name, holds) for name, holds in PILOT_CHECKS.items())
 OF_CLASSES = (
     Clause("owner", _serves_owner),
     Clause("nodes", _has_nodes),
@@ -153,7 +150,7 @@ CLAUSES = (*OF_PILOT, *OF_CLASSES, *OF_TASKS)
 
 
 def without(*names: str) -> tuple[Clause, ...]:
-    """Return the clauses on tasks but for those that the caller has asked in another way, or that will pass."""
+    """Return `OF_TASKS` without the named clauses: those that the caller has asked already, or that time will lift."""
     return tuple(clause for clause in OF_TASKS if clause.name not in names)
 
 
@@ -176,7 +173,7 @@ def first_of(to: Recipient, cls: TaskClass, clauses: tuple[Clause, ...]) -> str:
 
 def is_open(to: Recipient) -> bool:
     """May the pilot be granted anything at all?"""
-    return to.pilot.state == LIVE and not to.pilot.lease_expired and not to.state.disk_low
+    return all(holds(to) for holds in PILOT_CHECKS.values())
 
 
 SAME_FOR_CLASS = ("owner", "nodes", "cores", "gpus", "task-pilot", "fail-over")

@@ -22,7 +22,7 @@ ASKED_WHEN_BUSY = without("fail-over", "room", "accounts")
 
 
 def note_moved(turn: Turn, bag: BagState) -> None:
-    """Some of the bag's tasks go to its fail-over site now: say so in the site's history, and watch them."""
+    """Watch the bag's tasks that go to its fail-over site now, and say so in the site's history."""
     if _watch_classes(turn, bag):
         _note_on_site(turn, bag, f"tasks of bag {bag.number} that keep failing go here now")
     # A task that waits for its prerequisites has no class to watch yet.

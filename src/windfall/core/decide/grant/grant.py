@@ -3,6 +3,9 @@
 A pipeline of stages: the order in which the pilot sees the classes (`host_orders.py`) → may the pilot have the class
 (`eligibility.py`) → how many of it (`amount.py`) → take them.  Work depends on the classes in play, never on the number
 of tasks.
+
+Backfilling follows from the order and the clauses: a class that does not fit the time a pilot has left is passed over,
+and shorter tasks behind it fill the end of the pilot's wall time.
 """
 
 from __future__ import annotations
@@ -25,7 +28,6 @@ from windfall.core.state.accounts import is_accounted
 from windfall.core.state.world import PilotState, TaskClass
 from windfall.core.turn import Turn
 
-MOST_GROUPS = 64  # in one answer
 ASKED_IN_WALK = without("policy", "per-host", "room")  # the order has asked the policy, the amount the host
 
 
@@ -80,7 +82,7 @@ def _with_overdue(turn: Turn, pilot: PilotState, order: list[Entry]) -> list[Ent
 
 
 def _add_replicas(turn: Turn, draft: GrantDraft) -> None:
-    """Where no task waits for this pilot, replicas of late tasks may go to it."""
+    """Add replicas of late tasks where no task waits for this pilot."""
     state, pilot = turn.state, draft.recipient.pilot
     if draft.groups:
         if turn.replicas.kept_scans or turn.replicas.scans:
@@ -139,14 +141,14 @@ def _add_class(turn: Turn, draft: GrantDraft, cls: TaskClass, cost: int) -> bool
         units, is_spread = spread_tail(turn, draft, cls, units)
     if cls.overdue:
         wanted, units = units, _add_overdue(turn, draft, cls, cost, units)
-        if not cls.on_ready_list and units == wanted:
-            return not lacks_room(draft, cls, cost)
-        if not cls.on_ready_list or draft.want <= 0 or (units <= 0 and not is_spread):
+        if not cls.on_ready_list:
+            return units != wanted or not lacks_room(draft, cls, cost)
+        if draft.want <= 0 or (units <= 0 and not is_spread):
             return True
     if cls.by_data:
         return _add_nearest(turn, draft, cls, most_on_host)
     taken = _add_ready(turn, draft, cls, cost, units) if units > 0 else 0
-    if draft.want <= 0 or draft.bytes_left <= 0 or len(draft.groups) >= MOST_GROUPS:
+    if draft.is_full():
         return False
     if is_spread and (taken or units <= 0):
         turn.grants.recheck_waiting = True  # the rest of a tail is for the pilots that wait, this one included

@@ -69,15 +69,19 @@ class OrderCache:
         ruled = [(place, each, each.rules) for place, each in enumerate(listed) if each.rules is not None]
         rules = [each for _, _, each in ruled]
         self.steady = all(each.steady for each in rules)
+        self._follow_attributes(rules)
+        timed = {(each.bag.number, rules.by_task and each.cls.number): None for _, each, rules in ruled if rules.timed}
+        self._tick = len(timed) // TIMED_AT_ONCE * 1000
+        self._moving = [(place, each) for place, each, rules in ruled if rules.own]
+        self.kept.clear()
+
+    def _follow_attributes(self, rules: list[Rules]) -> None:
+        """Note which attributes the expressions now use: of ads, and of the moment."""
         paths = tuple(dict.fromkeys(path for each in rules for path in each.published))
         self.paths = self.paths if self.paths == paths else paths
         moment = list(dict.fromkeys(path for each in rules for path in each.moment))
         self._moment = [read for path in moment if (read := attributes.reader(path)) is not None]
         self._timed = any(path in attributes.TIMED for path in moment)
-        timed = {(each.bag.number, rules.by_task and each.cls.number): None for _, each, rules in ruled if rules.timed}
-        self._tick = len(timed) // TIMED_AT_ONCE * 1000
-        self._moving = [(place, each) for place, each, rules in ruled if rules.own]
-        self.kept.clear()
 
     def get(
         self, subject: Subject, key: Values, published: Mapping[str, Value], owners: tuple[str, ...]
@@ -173,7 +177,7 @@ class Ad:
 
 
 class HostOrders:
-    """What expressions make of hosts and bags: orders, admission, places.  Volatile: all follows from the state."""
+    """Orders, admission and places, as expressions decide them.  Volatile: all of them follow from the state."""
 
     def __init__(self) -> None:
         self._ads: dict[int, Ad] = {}  # by pilot

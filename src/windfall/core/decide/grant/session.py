@@ -1,4 +1,4 @@
-"""What granting keeps from one step to the next; volatile."""
+"""The session of granting: volatile state, kept from one step to the next."""
 
 from __future__ import annotations
 

@@ -103,10 +103,10 @@ def _recall(turn: Turn, donor: PilotState, draft: GrantDraft) -> None:
             continue
         cost = state.cost_on(of_thief, cls)
         units = units_for(turn.config, draft, cls, cost)
-        if units == FULL or (donor.recalling and len(rows) > draft.want):
-            return
         if units == NONE:
             continue
+        if units == FULL or (donor.recalling and len(rows) > draft.want):
+            return
         donor.recalling.update((attempts.number[row], False) for row in rows)
         surplus -= 2 * state.cost_on(of_donor, cls)
         draft.load, draft.want = draft.load + cost, draft.want - len(rows)

@@ -1,4 +1,4 @@
-"""What the judge of hosts keeps from one step to the next; volatile."""
+"""The session of the judge of hosts: volatile state, kept from one step to the next."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def swarm(view: View) -> dict[str, list[Wanted]]:
 
 def _fitting(view: View, site: SiteState, classes: list[TaskClass]) -> list[tuple[TaskClass, Fit]]:
     """Return the classes that can run at a site, in the order of selection, until they would fill it."""
-    left = PARTS * (capacity(site) + len(site.starting))
+    left = PARTS * (queue_room(site) + len(site.starting))
     fitting = []
     for cls in classes:
         if left <= 0:
@@ -180,7 +180,7 @@ def _supply(view: View, taken: dict[str, list[Wanted]]) -> tuple[Pools, list[int
     rooms = []
     for s, site in enumerate(view.answering):
         others = pilots_for(taken[site.name])
-        rooms.append(PARTS * max(capacity(site) - sum(others.values()), 0))
+        rooms.append(PARTS * max(queue_room(site) - sum(others.values()), 0))
         for shape, n in pilots_expected(view.state, site).items():
             pools[s, shape] = PARTS * max(n - others.get(shape, 0), 0)
             rooms[s] = max(rooms[s] - PARTS * max(site.queued_by_shape.get(shape, 0) - others.get(shape, 0), 0), 0)
@@ -229,7 +229,7 @@ def pilots_expected(state: State, site: SiteState) -> dict[Shape, int]:
     return expected
 
 
-def capacity(site: SiteState) -> int:
+def queue_room(site: SiteState) -> int:
     """Return how many pilots for no task in particular may be queued at a site.
 
     Pilots that are being stopped are as good as gone: they keep new ones out, but are no reason to stop others."""

@@ -15,10 +15,10 @@ from windfall.core.decide.provision.demand import (
     MOST_PILOTS,
     View,
     Wanted,
-    capacity,
     demand,
     pilots_expected,
     pilots_for,
+    queue_room,
     swarm,
 )
 from windfall.core.decide.provision.intents import end_intents, used
@@ -86,13 +86,13 @@ def wanted_pilots(view: View) -> dict[str, dict[Shape, int]]:
     """Return for each site the pilots of each shape to have queued, within the site's room."""
     by_swarm = swarm(view)
     by_demand = demand(view, by_swarm)
-    return {site.name: _within_room(view.state, site, [*by_swarm.get(site.name, ()), *by_demand.get(site.name, ())])
+    return {site.name: _cut_to_room(view.state, site, [*by_swarm.get(site.name, ()), *by_demand.get(site.name, ())])
             for site in view.sites}
 
 
-def _within_room(state: State, site: SiteState, wanted: list[Wanted]) -> dict[Shape, int]:
+def _cut_to_room(state: State, site: SiteState, wanted: list[Wanted]) -> dict[Shape, int]:
     """Cut the wanted pilots to a site's room and budget, the last in the order of selection first."""
-    room, core_ms = capacity(site), _core_ms_left(state, site)
+    room, core_ms = queue_room(site), _core_ms_left(state, site)
     targets = {}
     expected = pilots_expected(state, site)
     for shape, pilots in pilots_for(wanted).items():
@@ -184,7 +184,7 @@ def stop(turn: Turn, site: SiteState, intents: list[IntentState], why: str) -> N
 
 def _make(turn: Turn, site: SiteState, shape: Shape, n: int, task_pilot: TaskPilot | None = None) -> None:
     """Make n intents, or as many as there is room for."""
-    wanted, n = n, min(n, _room(turn, site, shape))
+    wanted, n = n, min(n, _room_to_add(turn, site, shape))
     if n < wanted and site.intents[LEAVING] and not site.session.wants_room:
         ask_for_room(turn, site)
     if n <= 0:
@@ -197,7 +197,7 @@ def _make(turn: Turn, site: SiteState, shape: Shape, n: int, task_pilot: TaskPil
     turn.emit(f.IntentsMade(turn.now, site.name, made))
 
 
-def _room(turn: Turn, site: SiteState, shape: Shape) -> int:
+def _room_to_add(turn: Turn, site: SiteState, shape: Shape) -> int:
     """Return how many pilots of a shape may be added to a site now, by its limits and its budget."""
     limits = site.limits
     if site.session.retry_after > turn.now or site.drained or site.suspect_since:

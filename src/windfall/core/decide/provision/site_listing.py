@@ -1,4 +1,6 @@
-"""Listings: the jobs that a site's batch system has, against the intents that should be there."""
+"""Listings: the jobs that a site's batch system has, against the intents that should be there.
+
+A job that has vanished from the queue (squeue, qstat, condor_q) is missing once; after a second listing it is gone."""
 
 from __future__ import annotations
 

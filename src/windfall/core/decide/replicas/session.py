@@ -1,4 +1,4 @@
-"""What the deciders of replicas keep from one step to the next; volatile."""
+"""The session of the deciders of replicas: volatile state, kept from one step to the next."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ReplicaScan:
 
 @dataclass(slots=True)
 class Cycle:
-    """One round of evaluations of a bag's `replicate` expression."""
+    """A round of evaluations of a bag's `replicate` expression."""
 
     text: str
     next_begins: int = 0

@@ -33,7 +33,7 @@ def refusing(handle: Callable[[Turn, E], None]) -> Callable[[Turn, E], None]:
 
 
 def the_bag(turn: Turn, number: int) -> BagState:
-    """Return the bag of that number, or refuse the request."""
+    """Return the bag of that number, or refuse the request.  `server/calls/bags.py` has checked the bag's owner."""
     bag = turn.state.bags.get(number)
     if bag is None:
         raise NotFound(f"there is no bag {number}", "windfall ls shows yours")
