@@ -29,8 +29,7 @@ def drain(turn: Turn, event: e.Drain) -> None:
     """Let a pilot finish what it runs, and take nothing new."""
     pilot = turn.state.pilots.get(event.pilot)
     if pilot is not None and pilot.state == LIVE:
-        turn.emit(f.PilotDraining(turn.now, pilot.number))
-        nearest_data.recheck_withheld(turn)
+        nearest_data.drain_pilot(turn, pilot)
         answer_waiting(turn, pilot)
     turn.done(event)
 
@@ -66,9 +65,9 @@ def _left_behind(turn: Turn, pilot: PilotState, why: str, clean: bool) -> Iterat
         present = not clean and why not in NOT_A_DEATH and (state == STARTED or place < pilot.cores)
         present = present and not is_blocked(turn.state, row)
         if state in (GRANTED, STARTED):
-            yield lose(turn, row, why, present=present, stays=not clean, outcome=outcome)
+            yield lose(turn, row, why, died=present, row_kept=not clean, outcome=outcome)
         elif state == LOST and present:
-            yield lose(turn, row, why, present=True, stays=True)
+            yield lose(turn, row, why, died=True, row_kept=True)
 
 
 def forget_due(turn: Turn, number: int) -> None:

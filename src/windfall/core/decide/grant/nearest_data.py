@@ -78,6 +78,12 @@ def forget_arrival(turn: Turn, pilot: PilotState) -> None:
         recheck_withheld(turn)
 
 
+def drain_pilot(turn: Turn, pilot: PilotState) -> None:
+    """Let a pilot finish what it runs and take nothing new; bags that withhold tasks for it check them again."""
+    turn.emit(f.PilotDraining(turn.now, pilot.number))
+    recheck_withheld(turn)
+
+
 def recheck_withheld(turn: Turn) -> None:
     """Check again what bags withhold because they expect other pilots."""
     if turn.grants.withheld_from:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from windfall.core.decide.grant.draft import Recipient
 from windfall.core.decide.grant.eligibility import first_failing
+from windfall.core.decide.grant.nearest_data import drain_pilot
 from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import READY
 from windfall.core.state import chains
@@ -27,5 +28,5 @@ def draft_task(turn: Turn, to: Recipient) -> list[f.Group]:
         if cls.on_ready_list and not first_failing(to, cls):
             return [cls.group([intent.task], state.attempts.numbers(1), chains.chain_of(bag, intent.task))]
     if not to.pilot.attempts_held:
-        turn.emit(f.PilotDraining(turn.now, to.pilot.number))
+        drain_pilot(turn, to.pilot)
     return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from windfall.core.decide.grant import nearest_data
 from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import INTENDED, LIVE, QUEUED, READY, RUNNING
 from windfall.core.state.world import IntentState, PilotState, SiteState
@@ -41,14 +42,14 @@ def pilot_came(turn: Turn, pilot: PilotState) -> None:
     site = turn.state.sites[pilot.site]
     intent = turn.state.intents.get(pilot.intent)
     if site.drained or site.removed:
-        turn.emit(f.PilotDraining(turn.now, pilot.number))
+        nearest_data.drain_pilot(turn, pilot)
     if intent is not None and intent.state in (INTENDED, QUEUED):
         turn.emit(f.IntentsRunning(turn.now, site.name, [intent.number]))
         watch_wall(turn, intent)
     elif intent is not None and intent.state == RUNNING:
         return  # its batch system said so before, or the same pilot enrolled again
     elif pilot.state == LIVE and (intent is not None or _was_intent(turn, pilot.nonce)):
-        turn.emit(f.PilotDraining(turn.now, pilot.number))
+        nearest_data.drain_pilot(turn, pilot)
 
 
 def pilot_asked(turn: Turn, pilot: PilotState) -> None:

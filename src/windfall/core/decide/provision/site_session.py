@@ -18,6 +18,7 @@ Rules
 
 from __future__ import annotations
 
+from windfall.core.decide.grant import nearest_data
 from windfall.core.decide.provision.intents import back_off, end_intents, intent_named, watch_wall
 from windfall.core.decide.provision.salvage import end_with_pilots, take_salvaged
 from windfall.core.decide.provision.site_listing import is_ours, mark_unwanted, take_listing
@@ -190,5 +191,5 @@ def wall_due(turn: Turn, number: int) -> None:
         return
     end_intents(turn, turn.state.sites[intent.site], [intent], "wall time")
     if pilot is not None and pilot.state == LIVE:
-        turn.emit(f.PilotDraining(turn.now, pilot.number))
+        nearest_data.drain_pilot(turn, pilot)
         turn.state.pilots_with_news[pilot.number] = None

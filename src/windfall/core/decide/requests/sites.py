@@ -112,7 +112,7 @@ def _empty(turn: Turn, site: SiteState, now: bool) -> None:
     reconcile.stop(turn, site, intents, "drained")
     for pilot in pilots_at(turn.state, site):
         if pilot.state == LIVE:
-            turn.emit(f.PilotDraining(turn.now, pilot.number))
+            nearest_data.drain_pilot(turn, pilot)
             turn.state.pilots_with_news[pilot.number] = None
     nearest_data.recheck_withheld(turn)
 
