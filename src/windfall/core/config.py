@@ -11,7 +11,7 @@ class Config:
 
     lease: int = 60_000  # a silent pilot may start tasks for so long
     margin: int = 5_000  # added before the server gives the pilot's unstarted tasks to others
-    park: int = 20_000  # longest that a request waits for an answer
+    park: int = 20_000  # longest that a request waits for an answer (long polling)
     idle: int = 120_000  # a pilot without work leaves after this; the pilot itself decides (`pilot/agenda`)
     # a silent pilot that holds no attempt ends after this; so does an attempt without limit on one without wall time
     silence: int = 3_600_000

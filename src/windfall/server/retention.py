@@ -35,7 +35,7 @@ PATIENCE = 50  # waits for an idle moment before a step runs all the same
 STEP = Budget(rows=50, bytes=256 << 10)  # of the journal, per turn of the loop
 DAY_S = 86_400.0
 HOUR_S = 3_600.0
-BLOB_AGE_S = 86_400.0  # uploads of work in progress are younger
+BLOB_AGE_S = 86_400.0  # for which a blob that no bag needs is kept: its bag may be on the way
 
 
 class Retention:

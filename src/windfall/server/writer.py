@@ -27,8 +27,8 @@ from windfall.server.clock import Clock
 from windfall.server.http.server import log, overloaded
 from windfall.store import codec
 
-MAX_INBOX = 50_000  # events of one turn
-SNAPSHOT_TAIL = 16 << 20  # bytes of journal after which the writer takes a snapshot
+MAX_INBOX = 50_000  # events that may wait for one turn; beyond it the server refuses requests with 429
+SNAPSHOT_TAIL = 16 << 20  # bytes of journal after which the writer takes a snapshot; a clean stop takes one, too
 
 Callback = Callable[[Any, Any], None]  # context, effect
 Listener = Callable[[int, int, list[Fact]], None]  # position, time, facts

@@ -3,7 +3,7 @@
 The server must record results even when the disk is full.  So the reserve, an empty file of a few megabytes, takes
 space that `release` frees.  When the disk is *low*, the server refuses new work; when it is *full*, the server also
 releases the reserve; `renew` makes the reserve again once there is space.  A quota that the file system does not show
-is noticed only at the first failed flush.
+is noticed only at the first failed flush.  `server/files/disk_guard.py` refuses work and files then.
 """
 
 from __future__ import annotations

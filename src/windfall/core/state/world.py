@@ -531,7 +531,7 @@ class State:
     host_free: list[int] = field(default_factory=list, metadata=INDEX)  # rows of hosts that were forgotten, a heap
     # row → pilots there, gone ones included
     on_host: dict[int, dict[int, None]] = field(default_factory=dict, metadata=DERIVED)
-    # hosts that are given nothing before then, then one at a time
+    # hosts that are quarantined, on probation or in doubt → until when they get nothing; then one task at a time
     quarantined: dict[int, int] = field(default_factory=dict, metadata=SESSION)
     allowances: dict[str, int] = field(default_factory=dict)  # owner, or "*" → ms of cores a month
     weights: dict[str, int] = field(default_factory=dict)  # owner → his part where sites are shared; 1 if not said

@@ -1,5 +1,6 @@
-"""The outcome of an attempt, from the end of its process.  The verdict never guesses a success.
+"""The outcome of an attempt, as its pilot reports it, from the end of its process.  It is never a guessed success.
 
+The core decides what the outcome makes of the task (`core/decide/exchange/verdicts.py`).
 Reasons count in this order: the spawner ended the task (cancel, stop, a limit), a signal, the exit code, the check.
 """
 

@@ -1,4 +1,5 @@
-"""The disk guard: refuses new work on a disk that is low, and releases the reserve on one that is full.
+"""The disk guard: refuses new work on a disk that is low, and releases the reserve on one that is full.  On a low disk
+the core grants nothing, too (`DiskLow`).
 
 The reserve is for the journal, so that results can still be recorded.  While only that much space is left, the server
 refuses file contents too, also those of results; the pilot keeps the files and sends them later.

@@ -51,7 +51,7 @@ class Route(NamedTuple):
     method: str
     path: str  # a parameter is "{}"
     handler: Callable[..., Any]
-    scope: str = "user"  # or admin, enrol, pilot, "user pilot"; "": no token needed
+    scope: str = "user"  # which tokens may call it: a key of `auth._SCOPES`; "": no token needed
     limit: int = 1 << 20  # bytes of its body
     fast: bool = False
     streaming: bool = False

@@ -1,4 +1,7 @@
-"""Requests that wait for an effect of the writer.  A parked poll costs one entry in this table and nothing else."""
+"""Requests that wait for an effect of the writer (long polling).
+
+A parked poll costs one entry in this table and nothing else.
+"""
 
 from __future__ import annotations
 

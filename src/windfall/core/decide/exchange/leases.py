@@ -1,5 +1,7 @@
 """Leases: what silence means, and when a pilot or its attempts are lost (rule 8 of testing-under-faults.md).
 
+Leases are the failure detector; each request of a pilot is its heartbeat.
+
 A lease limits starting, not running.  When a pilot has been silent for a lease and a margin, it cannot start anything
 any more, so what it had not started goes back to the backlog.  What it had started is given up only on the site's
 evidence, when its own limit plus a lease has passed, or when the pilot's wall time is over.  A bag with external
@@ -30,7 +32,8 @@ def watch_lease(turn: Turn, pilot: PilotState) -> None:
 
 
 def lease_due(turn: Turn, number: int) -> None:
-    """Give up what a silent pilot cannot start any more, or cannot be running; end a pilot that is silent for long."""
+    """Give up the attempts that a silent pilot cannot start any more, or cannot be running; after `Config.silence`, end
+    a pilot that holds none."""
     pilot = turn.state.pilots.get(number)
     if pilot is None or pilot.state == GONE:
         return

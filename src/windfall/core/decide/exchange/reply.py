@@ -44,7 +44,7 @@ def has_news(pilot: PilotState) -> bool:
     )
 
 
-# --- waiting requests -----------------------------------------------------------------------------------------------
+# --- waiting requests (long polling) --------------------------------------------------------------------------------
 
 
 def _let_wait(turn: Turn, pilot: PilotState, event: e.Exchange) -> None:

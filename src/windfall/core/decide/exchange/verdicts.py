@@ -9,7 +9,8 @@ Rules
     in `exits_not_retried` costs all remaining retries.
   * A task that keeps failing goes to its bag's fail-over site, if one is named (G11): from its second failure, or
     pilot's death, on, or with its last retry; and stays bound to it in this generation.
-  * *Returned*, *cancelled* and *lost* cost nothing; but a task present at three deaths of pilots is quarantined.
+  * *Returned*, *cancelled* and *lost* cost nothing; but a task present at three deaths of pilots is quarantined
+    (a poison task).
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ def judge(turn: Turn, row: int, end: f.End, died: bool) -> None:
 
 
 def _judge_unsuccessful(turn: Turn, row: int, end: f.End, died: bool) -> None:
-    """Count an end without success, and say whether the task is tried again, where, or given up."""
+    """Count an end without success, and say whether the task is tried again, where, or failed for good."""
     bag = turn.state.bags[end.bag]
     shape = bag.targets[bag.target_of(end.task)].shape
     if end.outcome == O_FAILED:

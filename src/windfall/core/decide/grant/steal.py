@@ -1,4 +1,6 @@
-"""Work stealing: a pilot with a free slot gets tasks back that another pilot holds and has not started.
+"""Work stealing: a pilot with a free slot gets tasks that another pilot holds and has not started.
+
+The donor returns them (`pilot/agenda/agenda.py`), or holds them no more (`exchange/reconcile.py`); then they are ready.
 
 A pilot asks for work, nothing is ready, and it has room: the core asks one pilot that holds more than it can run (a
 *donor*) to return half of its surplus, newest first.  A task is stolen only for a pilot that would be granted it: the

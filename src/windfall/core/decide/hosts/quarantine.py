@@ -136,7 +136,7 @@ def clear_strikes(turn: Turn, pilot: PilotState) -> None:
 
 
 def _judge(turn: Turn, pilot: PilotState, guest: str, strikes: Strikes, is_fast: bool) -> None:
-    """Quarantine the host if the strikes are proof, or hold it back for a while if they raise doubt."""
+    """Quarantine the host if the strikes are proof, or let it pause if they raise doubt."""
     state, row = turn.state, pilot.row
     is_proof = strikes.weight >= PROOF or (not guest and state.hosts.standing[row] == PROBATION)
     if not is_proof and not (strikes.count >= DOUBT and is_fast):

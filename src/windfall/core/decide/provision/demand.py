@@ -1,4 +1,5 @@
-"""Provisioning policies: how many pilots of which shape to have at which site.  Pure: they look at the state only.
+"""Provisioning policies: how many pilots of which shape to ask for at which site.  Pure: they look at the state only.
+`reconcile.py` cuts the answer to limits and budgets.
 
     swarm    as many slots as there are unstarted tasks, at every site; the first pilot to start takes the first task
              (S1, S8)

@@ -46,7 +46,7 @@ Rows = NDArray[np.int64]
 
 
 def is_running_out(bag: BagState) -> bool:
-    """Do tasks of the bag run while none is ready?"""
+    """Do tasks of the bag run while none is ready?  Only then are its late tasks offered."""
     return bag.counts[ACTIVE] > 0 and not bag.paused and not bag.has_backlog()
 
 

@@ -11,7 +11,7 @@ from windfall.core.state.world import TaskClass
 
 
 class LateTask(NamedTuple):
-    """A straggler: a task that may have one more attempt, and its attempts when it was found."""
+    """A late task (straggler) that a scan listed, and its attempts when it was found."""
 
     task: int
     cls: TaskClass

@@ -12,7 +12,7 @@ MAX_TOKENS = 1_000  # of one user, beside those of pilots
 
 @refusing
 def issue_token(turn: Turn, event: e.IssueToken) -> None:
-    """Issue a token, and revoke the owner's expired ones.  The server's own requests, without `by`, have no bound."""
+    """Issue a token, and drop the owner's expired ones.  The server's own requests, without `by`, have no bound."""
     mine = [token for token in turn.state.tokens.values() if token.owner == event.owner and token.scope != "pilot"]
     expired = [token for token in mine if token.expires and token.expires <= turn.now]
     if event.by and len(mine) - len(expired) >= MAX_TOKENS:
