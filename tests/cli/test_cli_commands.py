@@ -294,8 +294,8 @@ def test_logs_of_all_tasks_of_a_bag(windfall):
     assert re.fullmatch(r"(\d+): begin \1\n", begun)
     for x in range(40):
         (windfall.folder / f"go-{x}").touch()
-    out, err = following.communicate(timeout=60)
-    assert following.returncode == 0, err
+    out = following.stdout.read()  # `communicate` would not see lines that came with the first and lie in the buffer
+    assert following.wait(timeout=60) == 0, following.stderr.read()
     lines = [begun.rstrip(), *out.splitlines()]
     assert sorted(lines) == sorted(f"{x}: {word} {x}" for x in range(40) for word in ("begin", "end"))
     assert all(lines.index(f"{x}: begin {x}") < lines.index(f"{x}: end {x}") for x in range(40))
