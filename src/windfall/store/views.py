@@ -39,7 +39,7 @@ _NO_EXIT = frozenset(("signal", "time", "memory", "start", "input", "cancel", "r
 
 
 class ViewRow(msgspec.Struct):
-    """One attempt, or one ended task: the ROW of docs/reference/http.md without the fields of the specification."""
+    """The row of an attempt, or of an ended task: ROW of docs/reference/http.md without the specification's fields."""
 
     task: int
     state: str

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 
-class Holder(Protocol):
-    """A pilot class, or a shape of a site's file."""
+class Resources(Protocol):
+    """The resources that a pilot class or a shape has, or that a task class needs."""
 
     @property
     def cores(self) -> int: ...
@@ -22,24 +22,7 @@ class Holder(Protocol):
     def whole(self) -> bool: ...
 
 
-class Needs(Protocol):
-    """A task class."""
-
-    @property
-    def cores(self) -> int: ...
-    @property
-    def memory(self) -> int: ...
-    @property
-    def gpus(self) -> int: ...
-    @property
-    def disk(self) -> int: ...
-    @property
-    def nodes(self) -> int: ...
-    @property
-    def whole(self) -> bool: ...
-
-
-def nodes_suit(holder: Holder, needs: Needs) -> bool:
+def nodes_suit(holder: Resources, needs: Resources) -> bool:
     """A task of several nodes needs a pilot of several.  A task of one node never gets such a pilot, for it would leave
     the other nodes idle; a task that asks for a whole node gets a pilot that has its node alone."""
     if needs.nodes > 1 or holder.nodes > 1:
@@ -47,7 +30,7 @@ def nodes_suit(holder: Holder, needs: Needs) -> bool:
     return holder.whole or not needs.whole
 
 
-def slots_on(holder: Holder, needs: Needs) -> int:
+def slots_on(holder: Resources, needs: Resources) -> int:
     """Count the tasks that the holder runs at once; 0: it can run none."""
     if not nodes_suit(holder, needs):
         return 0
