@@ -62,10 +62,11 @@ def mutant(promise: str, worlds: Worlds = random_plan) -> Callable[[Callable[[Pa
 
 def drop_clauses(patch: Patch, *names: str) -> None:
     """Let every decider that asks for eligibility forget these clauses."""
+    clauses = eligibility.CLAUSES
     for module in (eligibility, granting, fail_over, batches):
         for attribute, value in vars(module).copy().items():
-            if isinstance(value, tuple) and value and all(isinstance(each, eligibility.Clause) for each in value):
-                patch.setattr(module, attribute, tuple(each for each in value if each.name not in names))
+            if isinstance(value, tuple) and value and all(each in clauses for each in value):
+                patch.setattr(module, attribute, tuple(clause for clause in value if clause[0] not in names))
     patch.setattr(eligibility.first_failing, "__defaults__", (eligibility.OF_TASKS,))
 
 

@@ -67,12 +67,13 @@ def granted(state: State, fact: f.Granted) -> None:
         bag.changed = bag.last_granted = fact.at
         if bag.counts[READY] < bag.counts[ACTIVE] and (bag.policy or bag.number in state.replicating):
             bag.note_tail()  # it begins now at the earliest
-        if accounts.is_accounted(cls):
+        if cls.is_accounted:
             accounts.pledge_rows(state, accounts.rows_of(group.attempts), 1)
             relist_all(state, bag)
         elif not cls.ready or cls.in_chain:
             state.relist(cls)
-    copies.note_transfers(state, fact.transfers)
+    if fact.transfers:
+        copies.note_transfers(state, fact.transfers)
     update_line(state, pilot)
 
 
@@ -277,7 +278,7 @@ def finished(state: State, fact: f.Finished) -> None:
     bag = state.bags[fact.bag]
     attempts = state.attempts
     n = len(fact.tasks)
-    rows = accounts.rows_of(fact.attempts)
+    rows = [number & ROW_MASK for number in fact.attempts]
     cls = state.classes[attempts.cls[rows[0]]]
     unstarted = fact.bag in state.replicating and _has_unstarted(attempts, bag, rows)
     (_finish_many if n > FEW else _finish_few)(attempts, bag.tasks, rows, fact.tasks)

@@ -334,7 +334,7 @@ def budget_set(state: State, fact: f.BudgetSet) -> None:
     bag = state.bags[fact.bag]
     bag.budget, bag.changed = fact.budget, fact.at
     for cls in bag.classes.values():
-        cls.has_budget = fact.budget > 0
+        cls.note_accounts(fact.budget > 0, cls.has_allowance)
     accounts.recount(state)
     relist_all(state, bag)
     state.version += 1

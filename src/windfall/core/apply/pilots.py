@@ -162,7 +162,7 @@ def allowance_set(state: State, fact: f.AllowanceSet) -> None:
     if fact.allowance >= 0:
         state.allowances[fact.owner] = fact.allowance
     for cls in state.classes.values():
-        cls.has_allowance = accounts.allowance(state, state.bags[cls.bag].owner) >= 0
+        cls.note_accounts(cls.has_budget, accounts.allowance(state, state.bags[cls.bag].owner) >= 0)
     state.limits_changed = fact.at
     accounts.recount(state)
     state.version += 1

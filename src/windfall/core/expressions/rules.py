@@ -64,8 +64,14 @@ class Rules:
         return (0.0 if isinstance(rank, str) else -rank, *key[1:])
 
 
+def _uses(policy: dict[str, str]) -> list[str]:
+    """List the attributes that the expressions of a policy name, each once."""
+    programs = [program(policy[key]) for key in MATCHING_POLICIES if key in policy]
+    return list(dict.fromkeys(path for each in programs for path in each.uses))
+
+
 def rules_of(policy: dict[str, str]) -> Rules:
-    uses = list(dict.fromkeys(path for key in MATCHING_POLICIES if key in policy for path in program(policy[key]).uses))
+    uses = _uses(policy)
     decide = [Rule(policy[key]) for key in DECIDE if key in policy]
     moving = [path for path in uses if path not in attributes.LASTING and path not in attributes.LEARNT]
     return Rules(

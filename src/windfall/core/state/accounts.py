@@ -84,17 +84,12 @@ def charge(state: State, row: int, wall: int) -> int:
 # --- the books --------------------------------------------------------------------------------------------------------
 
 
-def is_accounted(cls: TaskClass) -> bool:
-    """Is anything of it pledged?"""
-    return cls.has_budget or cls.disk > 0 or cls.has_allowance or cls.at_once > 0
-
-
 def pledge_rows(state: State, rows: list[int], sign: int) -> None:
     """Attempts come into play, or leave it."""
     attempts = state.attempts
     for row in rows:
         cls = state.classes.get(attempts.cls[row])
-        if cls is None or not is_accounted(cls):
+        if cls is None or not cls.is_accounted:
             continue
         pilot, bag = state.pilots[attempts.pilot[row]], state.bags[cls.bag]
         site = state.sites[pilot.site]
@@ -121,7 +116,7 @@ def count_in_group(state: State, row: int, sign: int) -> None:
 def note_pledge_freed(state: State, row: int) -> None:
     """Note that an attempt's pledge has shrunk: waiting pilots may be granted something."""
     cls = state.classes.get(state.attempts.cls[row])
-    if cls is None or not is_accounted(cls):
+    if cls is None or not cls.is_accounted:
         return
     if cls.has_budget:
         for each in state.bags[cls.bag].classes.values():
@@ -137,7 +132,7 @@ def settle_attempt(state: State, row: int, charged: int) -> None:
         return
     used = charged if charged >= 0 else pledge_of(state, row)
     charge_bag(state, state.bags[cls.bag], state.sites[pilot.site], used)
-    if is_accounted(cls):
+    if cls.is_accounted:
         pledge_rows(state, [row], -1)
         note_pledge_freed(state, row)
 
@@ -146,7 +141,7 @@ def settle_successes(state: State, bag: BagState, cls: TaskClass, pilot: PilotSt
     """The same for successes of one class."""
     ran = sum(fact.walls) if not cls.worst_case else sum([min(wall, cls.worst_case) for wall in fact.walls])
     charge_bag(state, bag, state.sites[pilot.site], price(cls, pilot, ran))
-    if is_accounted(cls):
+    if cls.is_accounted:
         rows = rows_of(fact.attempts)
         pledge_rows(state, rows, -1)
         note_pledge_freed(state, rows[0])
@@ -171,7 +166,7 @@ def recount(state: State) -> None:
         bag.running_in_group.clear()
     for site in state.sites.values():
         site.disk_reserved = 0
-    if any(is_accounted(cls) for cls in state.classes.values()):
+    if any(cls.is_accounted for cls in state.classes.values()):
         pledge_rows(state, np.flatnonzero(state.attempts.np_state[: state.attempts.rows] != FREE).tolist(), 1)
 
 
@@ -242,7 +237,7 @@ class Affordable:
 
     def most(self, cls: TaskClass) -> int:
         """How many tasks of a class, or batches with all that goes behind them, can the pilot be granted?"""
-        if not is_accounted(cls):
+        if not cls.is_accounted:
             return UNLIMITED
         bag = self.state.bags[cls.bag]
         unit = unit_price(bag, cls, self.pilot, lambda each: worst_case(each, self.pilot, self.now))
@@ -343,7 +338,7 @@ def with_next_stages(bag: BagState, cls: TaskClass) -> list[TaskClass]:
 
 def affordable_slots(state: State, site: SiteState, cls: TaskClass, shape: Shape, now: int) -> int:
     """How many tasks, or batches, of a class could be paid for at a site, on pilots of this shape."""
-    if not is_accounted(cls):
+    if not cls.is_accounted:
         return UNLIMITED
     bag = state.bags[cls.bag]
     return unit_price(bag, cls, shape, lambda each: each.worst_case or shape.wall).affordable(

@@ -95,7 +95,6 @@ def new_class(state: State, bag: BagState, target: int, variant: int, number: in
         batch=shape.batch,
         in_chain=is_chained(bag.targets[target]),
         by_data=bag.data_selection is not None,
-        has_budget=bag.budget > 0,
         at_once=shape.at_once,
         concurrency_group=shape.concurrency_group,
         nodes=shape.nodes,
@@ -103,8 +102,8 @@ def new_class(state: State, bag: BagState, target: int, variant: int, number: in
         has_per_host="per-host" in bag.policy and not is_chained(bag.targets[target]),
         worst_case=limit + shape.grace if limit else 0,
         to_fail_over_site=fails_over,
-        has_allowance=accounts.allowance(state, bag.owner) >= 0,
     )
+    cls.note_accounts(bag.budget > 0, accounts.allowance(state, bag.owner) >= 0)
     return cls
 
 

@@ -65,20 +65,21 @@ def add_row_load(state: State, row: int, sign: int) -> None:
 
 def add_load(state: State, pilot: PilotState, cls: TaskClass, tasks: list[int], sign: int) -> None:
     """Add attempts of tasks to a pilot's load, or take them away.  A chain weighs as much as its heaviest part."""
-    pc, bag = state.pilot_classes[pilot.cls], state.bags[cls.bag]
-    cost = state.cost_on(pc, cls)
-    pilot.attempts_held += sign * len(tasks)
-    more = sign * len(tasks) * cost
+    pc = state.pilot_classes[pilot.cls]
+    number = sign * len(tasks)
+    pilot.attempts_held += number
+    more = number * state.cost_on(pc, cls)
     if cls.in_chain:
-        more = 0
+        more, bag = 0, state.bags[cls.bag]
         for task in tasks:
-            more += shift_load(pilot, (bag.number, chain_of(bag, task)), cls.number, pc.milli_cores, sign)
+            more += shift_load(pilot, (cls.bag, chain_of(bag, task)), cls.number, pc.milli_cores, sign)
     pilot.load += more
     if cls.has_per_host and len(state.on_host.get(pilot.row, ())) > 1:
         state.hosts_below_per_host[pilot.row] = None
     if len(pc.owners) > 1:
         use = state.sites[pilot.site].cores_in_use
-        use[bag.owner] = use.get(bag.owner, 0) + more
+        owner = state.bags[cls.bag].owner
+        use[owner] = use.get(owner, 0) + more
 
 
 def update_line(state: State, pilot: PilotState) -> None:

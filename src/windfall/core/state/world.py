@@ -71,6 +71,7 @@ class TaskClass:
     has_expressions: bool = field(default=False, metadata=DERIVED)  # its bag has expressions
     has_per_host: bool = field(default=False, metadata=DERIVED)  # its bag says how many of its tasks a host may hold
     has_allowance: bool = field(default=False, metadata=DERIVED)  # its owner has an allowance
+    is_accounted: bool = field(default=False, metadata=DERIVED)  # is anything of it pledged?
     nodes: int = field(default=1, metadata=DERIVED)
     # ms an attempt may take, the grace at its end included; 0: no limit
     worst_case: int = field(default=0, metadata=DERIVED)
@@ -94,6 +95,11 @@ class TaskClass:
     def least_price(self) -> int:
         """Core-ms that one attempt takes at most on the smallest pilot that holds it; 0: it has no limit."""
         return self.cores * self.nodes * self.worst_case
+
+    def note_accounts(self, bag_has_budget: bool, owner_has_allowance: bool) -> None:
+        """Note which accounts its tasks are pledged to."""
+        self.has_budget, self.has_allowance = bag_has_budget, owner_has_allowance
+        self.is_accounted = bag_has_budget or owner_has_allowance or self.disk > 0 or self.at_once > 0
 
     def group(
         self, tasks: list[int], attempts: list[int], chain: int = NO_CHAIN, prerequisites: list[int] | None = None

@@ -57,7 +57,7 @@ class Job:
 
     __slots__ = ("seen", "attempt", "pid", "slot", "plan", "cwd", "t0", "m0", "out", "err", "deadline", "kill_at",
                  "check_memory_at", "check_disk_at", "kill_reason", "watched", "report", "left_processes",
-                 "inspection", "killed_for", "command")
+                 "inspection", "killed_for")
 
     def __init__(self, attempt, slot, plan, cwd):
         self.attempt = attempt
@@ -65,7 +65,6 @@ class Job:
         self.plan = plan
         self.cwd = cwd
         self.pid = 0
-        self.command = None          # what a task that is no Python call runs
         self.out = self.err = None   # a Capture once the task has written
         self.t0 = time.time()
         self.m0 = clock.seconds()

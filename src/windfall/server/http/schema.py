@@ -449,10 +449,6 @@ class Usage(Struct):
     bags: dict[int, int]
 
 
-class Freed(Struct):
-    freed: int  # bytes
-
-
 class Running(Struct):
     tasks: list[int]
     position: int

@@ -33,11 +33,13 @@ def exchange(turn: Turn, event: e.Exchange) -> None:
         turn.refuse(event, "unauthorised", "this pilot is not known any more", "enrol again")
         return
     _note_heard(turn, pilot)
-    _take_news(turn, pilot, event)
-    want = _wanted(turn, pilot, event)
+    special = _take_news(turn, pilot, event)
+    want = event.want
+    if event.reports:
+        want = _wanted(turn, pilot, event, special)
     if turn.state.bags_by_data and want > 0 and pilot.load < pilot.cores * 1000:
         nearest_data.note_arrival(turn, pilot)
-    granted = want > 0 and grant(turn, pilot, want, event.left, not (event.reports and _returns_recalled(event)))
+    granted = want > 0 and grant(turn, pilot, want, event.left, not (special and _returns_recalled(special)))
     if event.want > 0 and pilot.intent:
         pilot_asked(turn, pilot)
     reply(turn, pilot, event, want, granted)
@@ -58,12 +60,13 @@ def _note_heard(turn: Turn, pilot: PilotState) -> None:
         pilot.census, pilot.cancel_unacknowledged_since = True, turn.now
 
 
-def _take_news(turn: Turn, pilot: PilotState, event: e.Exchange) -> None:
-    """Take what the pilot tells of its attempts and of itself."""
+def _take_news(turn: Turn, pilot: PilotState, event: e.Exchange) -> list[e.Report]:
+    """Take what the pilot tells of its attempts and of itself.  Return the reports of other than plain successes."""
+    special: list[e.Report] = []
     if pilot.epoch > 1 and (event.reports or event.started or event.held):
         _adopt(turn, pilot, event)
     if event.reports:
-        take_reports(turn, pilot, event.reports)
+        special = take_reports(turn, pilot, event.reports)
     if event.started:
         note_started(turn, pilot, event.started)
     if event.held is not None:
@@ -72,6 +75,7 @@ def _take_news(turn: Turn, pilot: PilotState, event: e.Exchange) -> None:
         end_pilot(turn, pilot, event.bye, clean=True)  # a task that it has not reported it has not done
     if pilot.waiting_request is not None:
         renew_waiting(pilot.waiting_request, turn.now, event)
+    return special
 
 
 def _adopt(turn: Turn, pilot: PilotState, event: e.Exchange) -> None:
@@ -97,18 +101,17 @@ def _belongs_to_older_epoch(turn: Turn, attempt: int, pilot: PilotState) -> bool
     return lineage and older.epoch < pilot.epoch
 
 
-def _wanted(turn: Turn, pilot: PilotState, event: e.Exchange) -> int:
-    """Return how many tasks the pilot may be granted now.
+def _wanted(turn: Turn, pilot: PilotState, event: e.Exchange, special: list[e.Report]) -> int:
+    """Return how many tasks a pilot that reports may be granted now.
 
     Reports may have made room for what its waiting request asks for.  Where one of them is a failure, the waiting
     pilots are served first, then this one, if it waits, too: it is the last to try that task again."""
     want = event.want
-    if event.reports:
-        if want <= 0 and pilot.waiting_request is not None:
-            want = pilot.waiting_request.want
-        if want > 0 and "failed" in [report.o for report in event.reports] and _others_wait(turn, pilot):
-            turn.grants.recheck_waiting = True
-            return 0
+    if want <= 0 and pilot.waiting_request is not None:
+        want = pilot.waiting_request.want
+    if want > 0 and special and "failed" in [report.o for report in special] and _others_wait(turn, pilot):
+        turn.grants.recheck_waiting = True
+        return 0
     return want
 
 
@@ -117,6 +120,6 @@ def _others_wait(turn: Turn, pilot: PilotState) -> bool:
     return any(number != pilot.number for pc in classes for number in islice(pc.waiting, 2))
 
 
-def _returns_recalled(event: e.Exchange) -> bool:
+def _returns_recalled(reports: list[e.Report]) -> bool:
     """Does the pilot return recalled tasks?  They are for pilots that wait: a prefetch would take them back."""
-    return "recall" in [report.why for report in event.reports]
+    return "recall" in [report.why for report in reports]

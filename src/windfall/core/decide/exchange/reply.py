@@ -14,12 +14,14 @@ from windfall.core.state.world import PilotState, WaitingRequest
 from windfall.core.turn import Turn
 
 EARLY = 256  # part of its waiting time by which a request may be answered early
+LEAST_SPREAD = 200  # ms
 MAX_GRANTS = 64  # unacknowledged grants that one reply repeats
 
 
 def reconnect_spread(turn: Turn) -> int:
     """Return the ms over which pilots that have lost the server come back: a handshake costs a fraction of one."""
-    return max(turn.exchange.pilots_alive, 200)
+    alive = turn.exchange.pilots_alive
+    return alive if alive > LEAST_SPREAD else LEAST_SPREAD
 
 
 def reply(turn: Turn, pilot: PilotState, event: e.Exchange, want: int, granted: bool) -> None:

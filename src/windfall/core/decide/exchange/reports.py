@@ -15,7 +15,6 @@ from binascii import Error as Base64Error
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from windfall.core.decide.data.lost_copies import doubt_sources
 from windfall.core.decide.exchange.stranded import cancel_if_stranded
@@ -37,23 +36,26 @@ from windfall.core.messages.lifecycle import (
 )
 from windfall.core.state import accounts
 from windfall.core.state.columns import FEW, ROW_MASK, TASK_MASK
-from windfall.core.state.world import PilotState
+from windfall.core.state.world import PilotState, TaskClass
 from windfall.core.turn import Turn
 
 
-def take_reports(turn: Turn, pilot: PilotState, reports: list[Report]) -> None:
+def take_reports(turn: Turn, pilot: PilotState, reports: list[Report]) -> list[Report]:
     """Journal what a pilot reports: plain successes together, in columns; otherwise each report is judged on its own.
+    Return those that were judged.
 
     Failures may mark the pilot's host, and inputs that could not be fetched the copies they were to come from."""
     not_fetched = _not_fetched(turn, pilot, reports) if turn.state.transfers_of else []
-    if not _record_plain_successes(turn, pilot, reports):
-        record_ends(turn, pilot.number, _reported_ends(turn, pilot, reports))
+    judged = [] if _record_plain_successes(turn, pilot, reports) else reports
+    if judged:
+        record_ends(turn, pilot.number, _reported_ends(turn, pilot, judged))
     if not_fetched:
         doubt_sources(turn, not_fetched)
     if turn.hosts.failures_in_report:
         quarantine.note_failures(turn, pilot)
     elif turn.state.quarantined and turn.state.hosts.success[pilot.row] == turn.now:
         quarantine.clear_strikes(turn, pilot)
+    return judged
 
 
 def _not_fetched(turn: Turn, pilot: PilotState, reports: list[Report]) -> list[tuple[int, f.Transfer]]:
@@ -71,90 +73,74 @@ def _not_fetched(turn: Turn, pilot: PilotState, reports: list[Report]) -> list[t
 
 def _record_plain_successes(turn: Turn, pilot: PilotState, reports: list[Report]) -> bool:
     """Journal the reports as one `Finished`, if all are successes of one class that nothing is special about."""
-    plain_tasks = _plain_tasks_of_many if len(reports) > FEW else _plain_tasks
-    tasks = plain_tasks(turn, pilot, reports)
-    if not tasks:
-        return False
     state, attempts = turn.state, turn.state.attempts
-    cls = state.classes[attempts.cls[reports[0].a & ROW_MASK]]
+    row = reports[0].a & ROW_MASK
+    cls = state.classes.get(attempts.cls[row]) if row < attempts.rows else None
+    if cls is None:
+        return False
     bag = state.bags[cls.bag]
     if bag.targets[cls.target].shape.outputs and not all(r.files for r in reports):
         return False
-    turn.emit(_finished(turn, pilot, bag.number, reports, tasks))
+    fact = f.Finished(turn.now, pilot.number, bag.number, [], [])
+    fill = _fill_by_arrays if len(reports) > FEW else _fill
+    if not fill(turn, fact, cls, reports):
+        return False
+    turn.emit(fact)
     cancel_if_stranded(turn, bag, cls.target, [])
     return True
 
 
-def _finished(turn: Turn, pilot: PilotState, bag: int, reports: list[Report], tasks: list[int]) -> f.Finished:
-    """Return the fact for these successes.  One loop fills all columns: most reports come alone, or a few at a time."""
-    now, granted_at = turn.now, turn.state.attempts.granted
-    latest = now + turn.config.lease
-    fact = f.Finished(now, pilot.number, bag, [], tasks)
-    numbers, granted, walls = fact.attempts, fact.granted, fact.walls
-    cpus, rss, starts = fact.cpus, fact.rss, fact.starts
+def _fill(turn: Turn, fact: f.Finished, cls: TaskClass, reports: list[Report]) -> bool:
+    """Put the reports into the columns of the fact while each is plain: its task's first success, by its only attempt,
+    and of the class.  Return True if all were."""
+    attempts, t = turn.state.attempts, turn.state.bags[cls.bag].tasks
+    rows, of, pilot, latest = attempts.rows, cls.number, fact.pilot, fact.at + turn.config.lease
     for i, r in enumerate(reports):
-        number, wall, start = r.a, r.wall, r.t0
-        at = granted_at[number & ROW_MASK]
-        numbers.append(number)
-        granted.append(at)
-        walls.append(wall if wall + at <= latest else latest - at)
-        cpus.append(r.cpu)
-        rss.append(r.rss)
-        starts.append(_start(start, at, now) if start else 0)
-        if (detail := detail_of(r)) is not None:
-            fact.details[i] = detail
-        if r.left is not None and (kept := _left_in_place(r)) is not None:
-            fact.left_in_place[i] = kept
-    return fact
-
-
-def _plain_tasks(turn: Turn, pilot: PilotState, reports: list[Report]) -> list[int]:
-    """Return the reports' tasks if each report is plain: its task's first success, by its only attempt, and all of one
-    class.  Otherwise return []."""
-    state, number = turn.state, pilot.number
-    attempts = state.attempts
-    first = reports[0].a & ROW_MASK
-    cls = attempts.cls[first] if first < attempts.rows else 0
-    if cls not in state.classes:
-        return []
-    t = state.bags[state.classes[cls].bag].tasks
-    rows, states, live, flags, tasks = attempts.rows, t.state, t.live, t.flags, []
-    for r in reports:
-        attempt = r.a
-        row = attempt & ROW_MASK
-        if row >= rows or attempts.number[row] != attempt or attempts.cls[row] != cls or r.o != "succeeded":
-            return []
-        if attempts.pilot[row] != number or not GRANTED <= attempts.state[row] <= STARTED:
-            return []
+        number = r.a
+        row = number & ROW_MASK
+        if row >= rows or attempts.number[row] != number or attempts.cls[row] != of or r.o != "succeeded":
+            return False
+        if attempts.pilot[row] != pilot or not GRANTED <= attempts.state[row] <= STARTED:
+            return False
         task = attempts.task[row] & TASK_MASK
-        if states[task] != ACTIVE or live[task] != 1 or flags[task]:
-            return []
+        if t.state[task] != ACTIVE or t.live[task] != 1 or t.flags[task]:
+            return False
         if t.generation[task] != attempts.generation[row]:
-            return []
-        tasks.append(task)
-    return tasks if len(tasks) == 1 or len(dict.fromkeys(tasks)) == len(tasks) else []
+            return False
+        fact.attempts.append(number)
+        fact.tasks.append(task)
+        _add_columns(fact, i, r, attempts.granted[row], latest)
+    return len(fact.tasks) == 1 or len(set(fact.tasks)) == len(fact.tasks)
 
 
-def _plain_tasks_of_many(turn: Turn, pilot: PilotState, reports: list[Report]) -> list[int]:
-    """Do the same as `_plain_tasks` by arrays, which is faster from `FEW` reports on."""
+def _add_columns(fact: f.Finished, place: int, r: Report, granted: int, latest: int) -> None:
+    """Append what one success reports of itself.  It cannot have run for longer than until `latest`."""
+    wall, start = r.wall, r.t0
+    fact.granted.append(granted)
+    fact.walls.append(wall if wall + granted <= latest else latest - granted)
+    fact.cpus.append(r.cpu)
+    fact.rss.append(r.rss)
+    fact.starts.append(_start(start, granted, fact.at) if start else 0)
+    if (detail := detail_of(r)) is not None:
+        fact.details[place] = detail
+    if r.left is not None and (kept := _left_in_place(r)) is not None:
+        fact.left_in_place[place] = kept
+
+
+def _fill_by_arrays(turn: Turn, fact: f.Finished, cls: TaskClass, reports: list[Report]) -> bool:
+    """Do the same as `_fill` by arrays, which is faster from `FEW` reports on."""
     for r in reports:
         if r.o != "succeeded":
-            return []
-    attempts = turn.state.attempts
+            return False
+    attempts, t = turn.state.attempts, turn.state.bags[cls.bag].tasks
     numbers = np.array([r.a for r in reports], dtype=np.int64)
     rows = numbers & ROW_MASK
-    if int(rows.max()) >= attempts.rows:
-        return []
-    cls = attempts.np_cls[rows]
-    known = turn.state.classes.get(int(cls[0]))
-    if known is None:
-        return []
-    states, t = attempts.np_state[rows], turn.state.bags[known.bag].tasks
-    tasks: NDArray[np.int64] = attempts.tasks_of(rows)
+    if int(rows.max()) >= attempts.rows or not (attempts.np_cls[rows] == cls.number).all():
+        return False
+    states, tasks = attempts.np_state[rows], attempts.tasks_of(rows)
     plain = (
-        (cls == cls[0]).all()
-        and (attempts.np_number[rows] == numbers).all()
-        and (attempts.np_pilot[rows] == pilot.number).all()
+        (attempts.np_number[rows] == numbers).all()
+        and (attempts.np_pilot[rows] == fact.pilot).all()
         and ((states == GRANTED) | (states == STARTED)).all()
         and (t.np_state[tasks] == ACTIVE).all()
         and (t.np_live[tasks] == 1).all()
@@ -162,7 +148,12 @@ def _plain_tasks_of_many(turn: Turn, pilot: PilotState, reports: list[Report]) -
         and (t.np_generation[tasks] == attempts.np_generation[rows]).all()
         and len(np.unique(rows)) == len(rows)
     )
-    return tasks.tolist() if plain else []
+    if plain:
+        fact.attempts, fact.tasks = numbers.tolist(), tasks.tolist()
+        latest = fact.at + turn.config.lease
+        for i, (r, granted) in enumerate(zip(reports, attempts.np_granted[rows].tolist(), strict=True)):
+            _add_columns(fact, i, r, granted, latest)
+    return bool(plain)
 
 
 # --- each report on its own -----------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from windfall.core.config import Config
 from windfall.core.decide.grant.draft import GrantDraft, Recipient
 from windfall.core.decide.grant.eligibility import first_failing
 from windfall.core.decide.replicas import by_deadline, tail
-from windfall.core.state.accounts import is_accounted
 from windfall.core.state.world import State, TaskClass
 from windfall.core.turn import Turn
 
@@ -38,10 +37,11 @@ def prefetch(config: Config, state: State, cls: TaskClass) -> int:
     bag = state.bags[cls.bag]
     if bag.external or cls.disk:
         return 0
-    mean = (cls.mean or float(bag.targets[cls.target].shape.expect)) * max(cls.batch, 1)
+    mean = cls.mean or float(bag.targets[cls.target].shape.expect)
     if not mean:
         return int(not cls.in_chain)
-    return min(int(config.prefetch / mean), config.prefetch_most)
+    tasks = int(config.prefetch / (mean * cls.batch if cls.batch > 1 else mean))
+    return tasks if tasks < config.prefetch_most else config.prefetch_most
 
 
 def room_for(to: Recipient, cls: TaskClass, load: int) -> int:
@@ -59,10 +59,10 @@ def units_for(config: Config, draft: GrantDraft, cls: TaskClass, cost: int) -> i
     prefetched = prefetch(config, to.state, cls) if draft.prefetch_allowed else 0
     units = room(to, draft.load, cls, cost, prefetched)
     if units <= 0:
-        if draft.cut_short and not is_accounted(cls) and draft.load < to.pilot.cores * 1000:
+        if draft.cut_short and not cls.is_accounted and draft.load < to.pilot.cores * 1000:
             return 1  # what a task weighs is rounded up: where prefetching has stopped, one may fit all the same
         return NONE if waits_for_else(to, cls) else FULL
-    return max(_affordable(to, draft.load, cls, cost, units), 0) if is_accounted(cls) else units
+    return max(_affordable(to, draft.load, cls, cost, units), 0) if cls.is_accounted else units
 
 
 def _affordable(to: Recipient, load: int, cls: TaskClass, cost: int, units: int) -> int:
@@ -74,7 +74,7 @@ def _affordable(to: Recipient, load: int, cls: TaskClass, cost: int, units: int)
 def waits_for_else(to: Recipient, cls: TaskClass) -> bool:
     """Is the class kept from this pilot by something else than room: by its accounts, or because the host runs all
     that is overdue of it?"""
-    if is_accounted(cls) and to.affordable(cls) <= 0:
+    if cls.is_accounted and to.affordable(cls) <= 0:
         return True
     return bool(cls.overdue) and not cls.on_ready_list and not by_deadline.has_overdue_for(to.state, to.pilot, cls)
 

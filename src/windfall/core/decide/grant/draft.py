@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from windfall.core.decide.grant import per_host
 from windfall.core.decide.grant.host_orders import HostOrders
@@ -14,8 +14,7 @@ from windfall.core.turn import Turn
 MOST_GROUPS = 64  # in one answer
 
 
-@dataclass(slots=True)
-class Recipient:
+class Recipient(msgspec.Struct, gc=False):
     """A pilot that may be granted tasks, and the groups of tasks that its answer holds already."""
 
     state: State
@@ -23,7 +22,7 @@ class Recipient:
     orders: HostOrders
     pilot: PilotState
     left: int | None  # ms until its wall time ends; None: it has none
-    groups: list[f.Group] = field(default_factory=list)
+    groups: list[f.Group] = []
     task: int = -1  # the one task asked about; -1: any task of a class
     _accounts: Affordable | None = None
     _accounted: int = -1  # groups that the accounts include
@@ -62,8 +61,7 @@ class Recipient:
         return per_host.limit(self.state, self.now, self.pilot, cls, ad)
 
 
-@dataclass(slots=True)
-class GrantDraft:
+class GrantDraft(msgspec.Struct, gc=False):
     """The answer as one walk over classes makes it, and what the walk may still add."""
 
     recipient: Recipient
@@ -73,7 +71,7 @@ class GrantDraft:
     prefetch_allowed: bool  # may the pilot hold more than it can run at once?
     cut_short: bool = False  # prefetching stopped: a class had more tasks than the pilot was given
     any_suitable: bool = False  # was there a class that pilots of this kind can run?
-    bags_by_data: dict[int, None] = field(default_factory=dict)  # bags that have chosen by where their data lies
+    bags_by_data: dict[int, None] = {}  # bags that have chosen by where their data lies
 
     @property
     def groups(self) -> list[f.Group]:
@@ -81,7 +79,7 @@ class GrantDraft:
 
     def is_full(self) -> bool:
         """Has the answer all the tasks that the pilot wants, or that a message holds?"""
-        return self.want <= 0 or self.bytes_left <= 0 or len(self.groups) >= MOST_GROUPS
+        return self.want <= 0 or self.bytes_left <= 0 or len(self.recipient.groups) >= MOST_GROUPS
 
     def count_tasks(self) -> int:
         return sum(len(group.tasks) for group in self.recipient.groups)

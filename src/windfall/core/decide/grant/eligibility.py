@@ -13,22 +13,17 @@ Three kinds of clauses:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from windfall.core.decide.grant.draft import Recipient
 from windfall.core.decide.hosts import quarantine
 from windfall.core.messages.lifecycle import LIVE
-from windfall.core.state.accounts import is_accounted, unaffordable
+from windfall.core.state.accounts import unaffordable
 from windfall.core.state.capacity import must_go_elsewhere
 from windfall.core.state.slots import nodes_suit
 from windfall.core.state.world import TaskClass
 
 Holds = Callable[[Recipient, TaskClass], bool]
-
-
-class Clause(NamedTuple):
-    name: str
-    holds: Holds
+Clause = tuple[str, Holds]  # its name; a plain pair, since each request unpacks several
 
 
 # --- of the pilot alone -----------------------------------------------------------------------------------------------
@@ -87,7 +82,7 @@ def _is_its_site(to: Recipient, cls: TaskClass) -> bool:
 
 def _is_affordable(to: Recipient, cls: TaskClass) -> bool:
     """Do the bag's budget, its owner's allowance, the site's disk and `at-once` allow one more task?"""
-    return not is_accounted(cls) or to.affordable(cls) > 0
+    return not cls.is_accounted or to.affordable(cls) > 0
 
 
 def _has_memory(to: Recipient, cls: TaskClass) -> bool:
@@ -125,25 +120,24 @@ def _host_may_have_more(to: Recipient, cls: TaskClass) -> bool:
     return not cls.has_per_host or to.left_on_host(cls) > 0
 
 
-PILOT_CHECKS = {"server-disk": _server_has_disk, "live": _is_live, "heard": _is_heard}
-OF_PILOT = tuple(Clause(name, holds) for name, holds in PILOT_CHECKS.items())
+OF_PILOT = (("server-disk", _server_has_disk), ("live", _is_live), ("heard", _is_heard))
 OF_CLASSES = (
-    Clause("owner", _serves_owner),
-    Clause("nodes", _has_nodes),
-    Clause("cores", _has_cores),
-    Clause("gpus", _has_gpus),
+    ("owner", _serves_owner),
+    ("nodes", _has_nodes),
+    ("cores", _has_cores),
+    ("gpus", _has_gpus),
 )
 OF_TASKS = (
-    Clause("task-pilot", _may_be_its_pilot),
-    Clause("fail-over", _is_its_site),
-    Clause("accounts", _is_affordable),
-    Clause("memory", _has_memory),
-    Clause("disk", _has_disk),
-    Clause("time", _has_time),
-    Clause("host", _host_is_trusted),
-    Clause("policy", _policy_admits),
-    Clause("per-host", _host_may_have_any),
-    Clause("room", _host_may_have_more),
+    ("task-pilot", _may_be_its_pilot),
+    ("fail-over", _is_its_site),
+    ("accounts", _is_affordable),
+    ("memory", _has_memory),
+    ("disk", _has_disk),
+    ("time", _has_time),
+    ("host", _host_is_trusted),
+    ("policy", _policy_admits),
+    ("per-host", _host_may_have_any),
+    ("room", _host_may_have_more),
 )
 CLAUSES = (*OF_PILOT, *OF_CLASSES, *OF_TASKS)
 """All of them.  Whether a slot is free is a question of amount (`amount.py`), and comes after them."""
@@ -151,7 +145,7 @@ CLAUSES = (*OF_PILOT, *OF_CLASSES, *OF_TASKS)
 
 def without(*names: str) -> tuple[Clause, ...]:
     """Return `OF_TASKS` without the named clauses: those that the caller has asked already, or that time will lift."""
-    return tuple(clause for clause in OF_TASKS if clause.name not in names)
+    return tuple((name, holds) for name, holds in OF_TASKS if name not in names)
 
 
 def first_failing(to: Recipient, cls: TaskClass, clauses: tuple[Clause, ...] = OF_TASKS) -> str:
@@ -173,10 +167,7 @@ def first_of(to: Recipient, cls: TaskClass, clauses: tuple[Clause, ...]) -> str:
 
 def is_open(to: Recipient) -> bool:
     """May the pilot be granted anything at all?"""
-    for holds in PILOT_CHECKS.values():  # noqa: SIM110 (each request asks, and `all` takes twice as long)
-        if not holds(to):
-            return False
-    return True
+    return _server_has_disk(to) and _is_live(to) and _is_heard(to)
 
 
 SAME_FOR_CLASS = ("owner", "nodes", "cores", "gpus", "task-pilot", "fail-over")

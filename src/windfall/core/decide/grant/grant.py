@@ -14,7 +14,7 @@ from itertools import takewhile
 
 from windfall.core.decide.grant import batches, fair_share, nearest_data
 from windfall.core.decide.grant.amount import FULL, lacks_room, room, room_for, spread_tail, units_for, waits_for_else
-from windfall.core.decide.grant.draft import GrantDraft, Recipient, recipient_of
+from windfall.core.decide.grant.draft import GrantDraft, Recipient
 from windfall.core.decide.grant.eligibility import fails_whole_class, first_of, is_open, without
 from windfall.core.decide.grant.host_orders import Entry
 from windfall.core.decide.grant.per_host import NO_LIMIT
@@ -24,7 +24,6 @@ from windfall.core.decide.replicas import by_deadline, candidates, tail
 from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import READY
 from windfall.core.state import copies
-from windfall.core.state.accounts import is_accounted
 from windfall.core.state.world import PilotState, TaskClass
 from windfall.core.turn import Turn
 
@@ -34,10 +33,10 @@ ASKED_IN_WALK = without("policy", "per-host", "room")  # the order has asked the
 def grant(turn: Turn, pilot: PilotState, want: int, left: int | None, prefetch_allowed: bool = True) -> bool:
     """Grant up to `want` tasks, with `prefetch_allowed` more than the pilot can run at once; True if any."""
     state = turn.state
-    to = recipient_of(turn, pilot, left)
+    to = Recipient(state, turn.now, turn.grants.orders, pilot, left)
     if want <= 0 or not is_open(to):
         return False
-    if is_task_pilot(state, pilot):
+    if pilot.intent and is_task_pilot(state, pilot):
         return _hand_out(turn, pilot, draft_task(turn, to))
     pc = state.pilot_classes[pilot.cls]
     if pc.no_match_at_version == state.version:
@@ -50,7 +49,8 @@ def grant(turn: Turn, pilot: PilotState, want: int, left: int | None, prefetch_a
         recipient=to, want=min(want, state.attempts.rows_left()), load=pilot.load, bytes_left=turn.config.message,
         prefetch_allowed=prefetch_allowed,
     )
-    order = _order_for(turn, pilot)
+    special = state.ready_with_expressions or state.overdue
+    order = _order_for(turn, pilot) if special else state.ready
     if len(pc.owners) > 1 and len(by_owner := fair_share.by_owner(state, pilot, order)) > 1:
         if is_kept_empty(to, by_owner):
             return False
@@ -84,7 +84,7 @@ def _with_overdue(turn: Turn, pilot: PilotState, order: list[Entry]) -> list[Ent
 def _add_replicas(turn: Turn, draft: GrantDraft) -> None:
     """Add replicas of late tasks where no task waits for this pilot."""
     state, pilot = turn.state, draft.recipient.pilot
-    if draft.groups:
+    if draft.recipient.groups:
         if turn.replicas.kept_scans or turn.replicas.scans:
             candidates.forget_scans(turn, draft.groups)
     elif state.replicating and candidates.any_late(turn):
@@ -170,14 +170,14 @@ def _add_nearest(turn: Turn, draft: GrantDraft, cls: TaskClass, most_on_host: in
     """Let a bag that selects by where its data lies choose once, among all its classes."""
     if cls.bag not in draft.bags_by_data:
         draft.bags_by_data[cls.bag], draft.prefetch_allowed = None, False
-        most = 1 if is_accounted(cls) else min(draft.want, most_on_host)
+        most = 1 if cls.is_accounted else min(draft.want, most_on_host)
         nearest_data.take(turn, draft, cls.bag, most, room_for)
     return True
 
 
 def _add_ready(turn: Turn, draft: GrantDraft, cls: TaskClass, cost: int, units: int) -> int:
     """Add ready tasks, or batches, of one class; return how many tasks."""
-    groups, taken = draft.groups, 0
+    groups, taken = draft.recipient.groups, 0
     for group in _take(turn, draft, cls, units):
         n = len(group.tasks)
         groups.append(group)
@@ -194,7 +194,7 @@ def _take(turn: Turn, draft: GrantDraft, cls: TaskClass, units: int) -> list[f.G
     if cls.in_chain:
         return batches.take(turn, draft, cls, units)
     n = min(draft.want, units, cls.ready, max(draft.bytes_left // cls.message_bytes, 1))
-    groups = draft.groups
+    groups = draft.recipient.groups
     tasks = _untaken(cls, n, groups) if groups else cls.backlog.take(n)
     assert len(tasks) == n, "a class counted more ready tasks than its backlog holds"
     return [cls.group(tasks, turn.state.attempts.numbers(n))]

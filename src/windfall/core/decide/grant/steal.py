@@ -11,7 +11,7 @@ begun takes one slot however many tasks it has left.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import chain, islice
 
 import numpy as np
@@ -21,9 +21,7 @@ from windfall.core.decide.grant.amount import FULL, NONE, units_for
 from windfall.core.decide.grant.draft import GrantDraft, Recipient, recipient_of
 from windfall.core.decide.grant.eligibility import first_failing
 from windfall.core.messages.lifecycle import GRANTED, LIVE, LOST
-from windfall.core.state.accounts import is_accounted
 from windfall.core.state.chains import chain_key
-from windfall.core.state.columns import Attempts
 from windfall.core.state.world import PilotState, TaskClass
 from windfall.core.turn import Turn
 
@@ -80,7 +78,7 @@ def _donors(turn: Turn, thief: PilotState) -> Iterator[int]:
 
 def _would_get(to: Recipient, cls: TaskClass, rows: list[int]) -> bool:
     """Would the recipient be granted tasks of the class, once their donor has given these attempts back?"""
-    if not is_accounted(cls):
+    if not cls.is_accounted:
         return not first_failing(to, cls)
     for row in rows:
         to.accounts().give_back(row)
@@ -97,11 +95,11 @@ def _recall(turn: Turn, donor: PilotState, draft: GrantDraft) -> None:
     state, attempts, to = turn.state, turn.state.attempts, draft.recipient
     of_donor, of_thief = state.pilot_classes[donor.cls], state.pilot_classes[to.pilot.cls]
     surplus = donor.load - donor.cores * 1000
-    for rows in _newest_first(turn, donor):
+    for rows in _unstarted(turn, donor):
         if surplus <= 0 or draft.want <= 0:
             return
         cls = state.classes[attempts.cls[rows[0]]]
-        if not _none_started(attempts, rows) or not _would_get(to, cls, rows):
+        if not _would_get(to, cls, rows):
             continue
         cost = state.cost_on(of_thief, cls)
         units = units_for(turn.config, draft, cls, cost)
@@ -116,27 +114,22 @@ def _recall(turn: Turn, donor: PilotState, draft: GrantDraft) -> None:
             to.move_here(state.classes[attempts.cls[row]].group([attempts.task_of(row)], []))
 
 
-def _none_started(attempts: Attempts, rows: list[int]) -> bool:
-    return all(attempts.state[row] == GRANTED for row in rows)
-
-
 def recall_from_host(turn: Turn, row: int) -> None:
     """Take back everything that the pilots of a host hold and have not started."""
     attempts = turn.state.attempts
     pilots = [turn.state.pilots[number] for number in turn.state.on_host.get(row, ())]
     for pilot in [pilot for pilot in pilots if pilot.state == LIVE]:
-        for rows in _newest_first(turn, pilot):
-            if _none_started(attempts, rows):
-                pilot.recalling.update((attempts.number[each], False) for each in rows)
+        for rows in _unstarted(turn, pilot):
+            pilot.recalling.update((attempts.number[each], False) for each in rows)
         if pilot.recalling:
             answer_waiting(turn, pilot)
 
 
-def _newest_first(turn: Turn, pilot: PilotState) -> Iterable[list[int]]:
-    """Return the rows that a pilot holds, newest first; the rows of one batch together."""
+def _unstarted(turn: Turn, pilot: PilotState) -> list[list[int]]:
+    """Return the rows that a pilot holds and has not started, newest first; the rows of one batch together."""
     attempts = turn.state.attempts
     chains: dict[tuple[int, int], list[int]] = {}
     for row in attempts.of_pilot(pilot.number).tolist()[::-1]:
         if attempts.state[row] != LOST:
             chains.setdefault(chain_key(turn.state, row), []).append(row)
-    return chains.values()
+    return [rows for rows in chains.values() if all(attempts.state[row] == GRANTED for row in rows)]

@@ -163,7 +163,7 @@ def _slots_left(view: View, classes: list[TaskClass], fits: dict[Key, Fit]) -> l
     """Return the slots that each class wants, within what its owner can pay at one of the sites."""
     most: dict[int, int] = {}
     for (s, c), fit in fits.items():
-        if accounts.is_accounted(classes[c]):
+        if classes[c].is_accounted:
             most[c] = max(most.get(c, 0), view.affordable(view.answering[s], classes[c], fit))
     return [min(unstarted(cls), most.get(c, accounts.UNLIMITED)) for c, cls in enumerate(classes)]
 
