@@ -5,7 +5,6 @@ from windfall.model.spec import Bag, Range, Sweep, Target
 
 squares = Target(command="echo $(({x} * {x}))", source=Sweep(axes=[Range(name="x", first=1, last=5)]))
 with Client() as client:                 # the server of this account
-    bag = client.submit(Bag(name="squares", targets=[squares]))
-    client.wait(bag)
-    for row in client.results(bag):
-        print(row["params"], b"".join(client.log(bag, row["task"])).decode().strip())
+    bag = client.submit(Bag(name="squares", targets=[squares])).wait()
+    for row in bag.results():
+        print(row["params"], bag.logs(row["task"]).strip())

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from tests.live.real import environment
-from windfall.cli.commands.bags.results import Names
+from windfall.client.columns import Names
 from windfall.errors import NoServer
 
 

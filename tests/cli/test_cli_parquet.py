@@ -11,6 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from tests.live.real import environment
 from windfall.cli.present import parquet
+from windfall.client import numbers
 from windfall.errors import BadInput
 
 CELLS = st.one_of(st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(allow_nan=False), st.text())
@@ -64,7 +65,7 @@ def test_parquet_file_keeps_moments_and_many_columns(tmp_path):
     ("1" * 30, float("1" * 30)), ("0.5", 0.5), ("0", 0), ("00.5", "00.5"),
 ])  # fmt: skip
 def test_captured_text_becomes_the_number_that_it_spells(text, number):
-    assert parquet.number(text) == number
+    assert numbers.number(text) == number
 
 
 def test_unwritable_parquet_file_is_refused(tmp_path):

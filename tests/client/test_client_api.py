@@ -110,8 +110,8 @@ def test_policies_can_be_submitted_and_changed(client):
         with pytest.raises(errors.BadInput) as caught:
             client.set_policy(bag, {wrong: "3"})
         assert hint in caught.value.hint
-    with pytest.raises(errors.BadInput, match="named by its number, not by 'b'"):
-        client.policy("b")
+    with pytest.raises(errors.BadInput, match="named by its number or its name, not by 1.5"):
+        client.policy(1.5)
     client.wait(bag)
 
 

@@ -35,7 +35,7 @@ def test_table_of_a_bag_escapes_foreign_text(client):
     assert EVIL in seen.text and any(EVIL in text for text in seen.text if text.startswith(f"bag {number}"))
     assert "b" * 79 + "…" in seen.text
     assert {"succeeded", "failed", "1 succeeded, 1 failed"} <= set(seen.text)
-    assert repr(table) == f"<bag {number} failed: 1 succeeded, 1 failed>"
+    assert repr(table) == f"<bag {number} {EVIL}, failed: 1 succeeded, 1 failed>"
     assert [row["task"] for row in table.rows] == [0, 1] and table.bag["bag"] == number
 
 

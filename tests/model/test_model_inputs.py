@@ -217,7 +217,7 @@ def test_the_server_refuses(target):
 
 
 def test_names_of_results_are_taken():
-    from windfall.cli.commands.bags.results import TAKEN
+    from windfall.client.columns import TAKEN
 
     assert TAKEN <= set(RESULTS)
 

@@ -58,7 +58,7 @@ OUTSIDE: dict[str, tuple[str, ...]] = {  # beside the standard library
     "model": ("msgspec",),
     "core": ("msgspec", "numpy", "highspy", "classad2"),
     "store": ("msgspec",),
-    "client": ("msgspec", "cloudpickle"),
+    "client": ("msgspec", "cloudpickle", "pandas"),
     "cli": ("msgspec",),
     "sites": ("asyncssh",),
     "workflow": ("lark", "numpy", "msgspec", "PIL"),

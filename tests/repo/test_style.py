@@ -83,14 +83,15 @@ def test_client_offers_its_methods() -> None:
         "add_site", "add_token", "allowances", "append", "append_part", "appended", "bag", "bags", "call", "cancel",
         "close",
         "close_bag",
-        "drain_site", "explain", "extend", "failures", "fetch", "fetch_some", "gone", "health", "hosts", "log", "pause",
+        "drain_site", "explain", "extend", "failures", "fetch", "fetch_some", "find", "gone", "health", "hosts", "log",
+        "number_of", "pause",
         "pilots", "policy",
         "remove",
         "remove_site", "remove_token", "results", "retry", "running",
         "set_allowance", "set_budget", "set_policy", "set_weight", "share_site", "site", "sites",
         "spec",
         "statistics", "story", "submit",
-        "submitted", "table", "task", "task_spec", "tokens", "try_site", "undrain_site", "unpause", "upload",
+        "submitted", "table", "task", "task_spec", "texts", "tokens", "try_site", "undrain_site", "unpause", "upload",
         "usage", "wait", "watch",
     ]  # fmt: skip
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from tests.core.conftest import Bench
 from tests.workflow.library import abstract
-from windfall.cli.commands.bags.results import parameters
+from windfall.client.columns import parameters
 from windfall.core.decide.requests.intake import submission
 from windfall.errors import BadInput
 from windfall.model.checks.bag import validate

@@ -12,18 +12,23 @@ its own while it is read.  Python calls go through an `Executor`, so that any nu
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from windfall.client.api import PAGE
+from windfall.client.api import PAGE, BagRef, Upload
 from windfall.client.client import Client
 from windfall.client.functions.executor import Executor
 from windfall.client.http import PATIENCE
 from windfall.client.profile import Profile
 from windfall.client.types import BagInfo, HostInfo, Row, StoryLine, Update
+
+if TYPE_CHECKING:
+    from windfall.model.bagfile.reader import Parsed
+    from windfall.model.spec import Bag
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -62,7 +67,16 @@ class AsyncClient:
 
     # --- requests ---------------------------------------------------------------------------------------------
 
-    submit = _awaited(Client.submit)
+    async def submit(
+        self, bag: Bag | Parsed | str | os.PathLike[str], uploads: Mapping[str, Upload] | None = None, key: str = ""
+    ) -> int:
+        """Submit a bag as `Client.submit` does; return its number."""
+        return int(await self._run(partial(self._client.submit, bag, uploads, key)))
+
+    async def find(self, bag: BagRef) -> int:
+        """Return the number of a bag that is named by number or name."""
+        return int(await self._run(partial(self._client.find, bag)))
+
     submitted = _awaited(Client.submitted)
     append = _awaited(Client.append)
     append_part = _awaited(Client.append_part)
@@ -71,6 +85,7 @@ class AsyncClient:
     health = _awaited(Client.health)
     bags = _awaited(Client.bags)
     bag = _awaited(Client.bag)
+    number_of = _awaited(Client.number_of)
     spec = _awaited(Client.spec)
     task = _awaited(Client.task)
     explain = _awaited(Client.explain)
@@ -111,22 +126,25 @@ class AsyncClient:
 
     # --- streams -----------------------------------------------------------------------------------------------
 
-    def results(self, bag: int, state: str = "", after: int = -1, page: int = PAGE) -> AsyncIterator[Row]:
+    def results(self, bag: BagRef, state: str = "", after: int = -1, page: int = PAGE) -> AsyncIterator[Row]:
         return self._stream(lambda client: client.results(bag, state, after, page))
 
-    def hosts(self, bag: int | None = None) -> AsyncIterator[HostInfo]:
+    def texts(self, bag: BagRef, state: str = "", after: int = -1, page: int = PAGE) -> AsyncIterator[Row]:
+        return self._stream(lambda client: client.texts(bag, state, after, page))
+
+    def hosts(self, bag: BagRef | None = None) -> AsyncIterator[HostInfo]:
         return self._stream(lambda client: client.hosts(bag))
 
-    def story(self, bag: int, task: int) -> AsyncIterator[StoryLine]:
+    def story(self, bag: BagRef, task: int) -> AsyncIterator[StoryLine]:
         return self._stream(lambda client: client.story(bag, task))
 
-    def log(self, bag: int, task: int, stream: str = "out", follow: bool = False) -> AsyncIterator[bytes]:
+    def log(self, bag: BagRef, task: int, stream: str = "out", follow: bool = False) -> AsyncIterator[bytes]:
         return self._stream(lambda client: client.log(bag, task, stream, follow))
 
-    def watch(self, bag: int, position: int = 0, rows: bool = False) -> AsyncIterator[Update]:
+    def watch(self, bag: BagRef, position: int = 0, rows: bool = False) -> AsyncIterator[Update]:
         return self._stream(lambda client: client.watch(bag, position, rows))
 
-    async def wait(self, bag: int, on_update: Callable[[dict[str, int]], None] | None = None) -> BagInfo:
+    async def wait(self, bag: BagRef, on_update: Callable[[dict[str, int]], None] | None = None) -> BagInfo:
         """Wait until the bag has ended; return it."""
         return await self._in_thread(lambda client: client.wait(bag, on_update))
 

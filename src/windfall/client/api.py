@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from urllib.parse import quote, urlencode
 
 from windfall.client.http import PATIENCE, Http
+from windfall.client.numbers import with_numbers
 from windfall.client.profile import Profile, find, from_fields
 from windfall.errors import BadInput, NoServer
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 Upload = str | os.PathLike[str] | bytes  # a file, or its content
+BagRef = int | str  # a bag's number, or its name
 
 PAGE = 1000
 
@@ -51,30 +53,29 @@ class Api:
 
     # --- submitting ----------------------------------------------------------------------------------------
 
-    def submit(self, bag: Bag, uploads: Mapping[str, Upload] | None = None, key: str = "") -> int:
-        """Send the files that the server lacks, then the bag; return its number.  The same `key` gives the same bag."""
-        return int(self.submitted(bag, uploads, key)["bag"])
-
     def submitted(
         self, bag: Bag, uploads: Mapping[str, Upload] | None = None, key: str = ""
     ) -> types.Submitted:
-        """Submit a bag as `submit` does; return the server's whole answer."""
+        """Send the files that the server lacks, then the bag; return the server's answer.
+
+        The same `key` gives the same bag.
+        """
         self._upload_all(uploads)
         answer = self._http.post("/v1/bags", bag, key=key or new_key())
         return cast("types.Submitted", self._object(answer))
 
-    def append(self, bag: int, source: Source, target: str = "main", key: str = "") -> types.Appended:
+    def append(self, bag: BagRef, source: Source, target: str = "main", key: str = "") -> types.Appended:
         """Append tasks to an open bag."""
         body = {"target": target, "source": source}
-        answer = self._http.post(f"{bag_path(bag)}/tasks", body, key=key or new_key())
+        answer = self._http.post(f"{self._path(bag)}/tasks", body, key=key or new_key())
         return cast("types.Appended", self._object(answer))
 
-    def append_part(self, bag: int, part: Part, key: str = "") -> types.Appended:
+    def append_part(self, bag: BagRef, part: Part, key: str = "") -> types.Appended:
         """Append tasks to any targets of an open bag, with their prerequisites; see `Part`."""
-        answer = self._http.post(f"{bag_path(bag)}/parts", part, key=key or new_key())
+        answer = self._http.post(f"{self._path(bag)}/parts", part, key=key or new_key())
         return cast("types.Appended", self._object(answer))
 
-    def close_bag(self, bag: int) -> types.BagInfo:
+    def close_bag(self, bag: BagRef) -> types.BagInfo:
         """Close an open bag: it takes no more tasks."""
         return self._act(bag, "close")
 
@@ -88,100 +89,131 @@ class Api:
 
     # --- looking -------------------------------------------------------------------------------------------
 
+    def number_of(self, bag: BagRef) -> int:
+        """Return the number of a bag that is named by number or name; of several with one name, the latest."""
+        if isinstance(bag, int):
+            return int(bag)
+        if not isinstance(bag, str):
+            raise BadInput(f"a bag is named by its number or its name, not by {bag!r:.60}",
+                           "client.bags() lists both")
+        if bag.isdecimal() and len(bag) < 19:
+            return int(bag)
+        bags = self.bags()
+        named = [each["bag"] for each in bags if each["name"] == bag]
+        if not named:
+            from windfall.model.suggest import nearest
+
+            names = {each["name"]: None for each in reversed(bags)}
+            raise BadInput(f"there is no bag '{bag}'", nearest(bag, names) or "'windfall ls' lists the bags")
+        return max(named)
+
     def health(self) -> types.Health:
         return cast("types.Health", self._get("/health"))
 
     def bags(self) -> list[types.BagSummary]:
         return list(self._get("/v1/bags")["bags"])
 
-    def bag(self, bag: int) -> types.BagInfo:
-        return cast("types.BagInfo", self._get(f"{bag_path(bag)}"))
+    def bag(self, bag: BagRef) -> types.BagInfo:
+        return cast("types.BagInfo", self._get(f"{self._path(bag)}"))
 
-    def spec(self, bag: int) -> Bag:
+    def spec(self, bag: BagRef) -> Bag:
         """Return the bag as it was submitted."""
         import msgspec
 
         from windfall.model.spec import Bag
 
-        return msgspec.convert(self._get(f"{bag_path(bag)}/spec"), Bag)
+        return msgspec.convert(self._get(f"{self._path(bag)}/spec"), Bag)
 
-    def appended(self, bag: int) -> list[Extension]:
+    def appended(self, bag: BagRef) -> list[Extension]:
         """Return, in order, the tasks and files that a bag was given after it was submitted."""
         import msgspec
 
         from windfall.client.extend import Extension
 
         extensions: list[Extension] = []
-        after: int | None = 0
+        path, after = self._path(bag), cast("int | None", 0)
         while after is not None:
-            page = self._get(f"{bag_path(bag)}/appended?after={after:d}")
+            page = self._get(f"{path}/appended?after={after:d}")
             rows = [(row["target"], row["source"], row["files"], row["edges"], row["flows"])
                     for row in page["appended"]]
             extensions += msgspec.convert(rows, list[Extension])
             after = page["next"]
         return extensions
 
-    def task(self, bag: int, task: int) -> types.TaskInfo:
-        return cast("types.TaskInfo", self._get(f"{bag_path(bag)}/tasks/{task:d}"))
+    def task(self, bag: BagRef, task: int) -> types.TaskInfo:
+        found = cast("types.TaskInfo", self._get(f"{self._path(bag)}/tasks/{task:d}"))
+        for attempt in found["attempts"]:
+            with_numbers(attempt)
+        return found
 
-    def task_spec(self, bag: int, task: int) -> Json:
+    def task_spec(self, bag: BagRef, task: int) -> Json:
         """Return all that a pilot is told of a task: command, files, environment, limits."""
-        return self._get(f"{bag_path(bag)}/tasks/{task:d}/spec")
+        return self._get(f"{self._path(bag)}/tasks/{task:d}/spec")
 
-    def explain(self, bag: int, task: int | None = None) -> Json:
+    def explain(self, bag: BagRef, task: int | None = None) -> Json:
         """Return why a bag, or one of its tasks, is not running."""
-        return self._get(f"{bag_path(bag)}/explain" + ("" if task is None else f"?task={task:d}"))
+        return self._get(f"{self._path(bag)}/explain" + ("" if task is None else f"?task={task:d}"))
 
-    def statistics(self, bag: int) -> types.Statistics:
+    def statistics(self, bag: BagRef) -> types.Statistics:
         """Return what a bag has used: attempts, queuing, real and redundant time, speed-up, sites."""
-        return cast("types.Statistics", self._get(f"{bag_path(bag)}/statistics"))
+        return cast("types.Statistics", self._get(f"{self._path(bag)}/statistics"))
 
-    def failures(self, bag: int) -> list[types.Cause]:
+    def failures(self, bag: BagRef) -> list[types.Cause]:
         """Return why tasks failed, the commonest cause first: count, some tasks, and the `cause` that `retry` takes."""
-        return list(self._get(f"{bag_path(bag)}/failures")["failures"])
+        return list(self._get(f"{self._path(bag)}/failures")["failures"])
 
     def usage(self, bags: bool = True) -> Json:
         """Return the bytes that files take, of each bag and, under a quota, of all; see the HTTP reference."""
         return self._get("/v1/usage" + ("" if bags else "?bags=0"))
 
-    def running(self, bag: int, most: int = PAGE) -> list[int]:
+    def running(self, bag: BagRef, most: int = PAGE) -> list[int]:
         """Return up to `most` tasks that have started, the one that has run longest first."""
-        return list(self._get(f"{bag_path(bag)}/running?limit={most:d}")["tasks"])
+        return list(self._get(f"{self._path(bag)}/running?limit={most:d}")["tasks"])
 
     def pilots(self) -> list[types.PilotInfo]:
         return list(self._get("/v1/pilots")["pilots"])
 
-    def results(self, bag: int, state: str = "", after: int = -1, page: int = PAGE) -> Iterator[Row]:
-        """Yield one row per ended task, by task number; pages are requested as they are needed."""
-        at: int | None = after
+    def results(self, bag: BagRef, state: str = "", after: int = -1, page: int = PAGE) -> Iterator[Row]:
+        """Yield one row per ended task, by task number; pages are requested as they are needed.
+
+        A captured text that spells a number is that number.
+        """
+        return map(with_numbers, self.texts(bag, state, after, page))
+
+    def texts(self, bag: BagRef, state: str = "", after: int = -1, page: int = PAGE) -> Iterator[Row]:
+        """Yield the rows of `results` with captured values as the texts that were captured."""
+        path, at = self._path(bag), cast("int | None", after)
         while at is not None:
             query = {"after": at, "limit": page, **({"state": state} if state else {})}
-            answer = self._get(f"{bag_path(bag)}/results?{urlencode(query)}")
+            answer = self._get(f"{path}/results?{urlencode(query)}")
             yield from answer["rows"]
             following = answer.get("next")
             at = following if following is None or following > at else None
 
-    def story(self, bag: int, task: int) -> Iterator[types.StoryLine]:
+    def story(self, bag: BagRef, task: int) -> Iterator[types.StoryLine]:
         """Yield every fact that touched a task, in order; pages are requested as they are needed."""
-        path = f"{bag_path(bag)}/tasks/{task:d}/story"
+        path = f"{self._path(bag)}/tasks/{task:d}/story"
         after: str | None = ""
         while after is not None:
             answer = self._get(path + (f"?after={quote(after, safe='')}" if after else ""))
             yield from answer["lines"]
             after = answer.get("next")
 
-    def log(self, bag: int, task: int, stream: str = "out", follow: bool = False) -> Iterator[bytes]:
+    def log(self, bag: BagRef, task: int, stream: str = "out", follow: bool = False) -> Iterator[bytes]:
         """Yield what a task wrote; with `follow`, until it ends."""
-        path = f"{bag_path(bag)}/tasks/{task:d}/log?stream={quote(stream)}" + ("&follow=1" if follow else "")
+        path = f"{self._path(bag)}/tasks/{task:d}/log?stream={quote(stream)}" + ("&follow=1" if follow else "")
         with self._http.sibling() as http:
             yield from http.chunks(path, follow)
 
-    def watch(self, bag: int, position: int = 0, rows: bool = False) -> Iterator[types.Update]:
+    def watch(self, bag: BagRef, position: int = 0, rows: bool = False) -> Iterator[types.Update]:
         """Yield the changes of a bag as they happen, until the bag ends."""
-        path = f"{bag_path(bag)}/watch?from={position:d}" + ("&rows=1" if rows else "")
+        path = f"{self._path(bag)}/watch?from={position:d}" + ("&rows=1" if rows else "")
         http = self._idle.pop() if self._idle else self._http.sibling()
         try:
-            yield from http.stream(path)
+            for update in http.stream(path):
+                for row in update.get("rows") or ():
+                    with_numbers(row)
+                yield update
         finally:
             if http.connected and not self._closed:
                 self._idle.append(http)  # the next watch saves a handshake
@@ -190,21 +222,21 @@ class Api:
 
     # --- acting --------------------------------------------------------------------------------------------
 
-    def cancel(self, bag: int, tasks: Iterable[int] | None = None, *, waiting: bool = False) -> int:
+    def cancel(self, bag: BagRef, tasks: Iterable[int] | None = None, *, waiting: bool = False) -> int:
         """Cancel all tasks, or these; with `waiting`, only those that no pilot holds.  Return how many."""
         return self._on_tasks(bag, "cancel", tasks, waiting=waiting)
 
-    def retry(self, bag: int, tasks: Iterable[int] | None = None, *, cause: Mapping[str, Any] | None = None) -> int:
+    def retry(self, bag: BagRef, tasks: Iterable[int] | None = None, *, cause: Mapping[str, Any] | None = None) -> int:
         """Run again: these tasks, those of one `cause` (see `failures`), or all that failed or were cancelled."""
         return self._on_tasks(bag, "retry", tasks, **(cause or {}))
 
-    def pause(self, bag: int) -> types.BagInfo:
+    def pause(self, bag: BagRef) -> types.BagInfo:
         return self._act(bag, "pause")
 
-    def unpause(self, bag: int) -> types.BagInfo:
+    def unpause(self, bag: BagRef) -> types.BagInfo:
         return self._act(bag, "unpause")
 
-    def remove(self, bag: int) -> types.BagInfo:
+    def remove(self, bag: BagRef) -> types.BagInfo:
         return self._act(bag, "remove")
 
     # --- sites and pilots ----------------------------------------------------------------------------------
@@ -273,25 +305,25 @@ class Api:
 
     # --- policies ------------------------------------------------------------------------------------------
 
-    def set_budget(self, bag: int, budget: int) -> None:
+    def set_budget(self, bag: BagRef, budget: int) -> None:
         """Limit the ms of cores that a bag's tasks may use together; 0 means no limit."""
-        self._http.post(f"{bag_path(bag)}/budget", {"budget": budget})
+        self._http.post(f"{self._path(bag)}/budget", {"budget": budget})
 
-    def policy(self, bag: int) -> types.PolicyInfo:
+    def policy(self, bag: BagRef) -> types.PolicyInfo:
         """Return a bag's expressions, how many of its owner's hosts match now, and why the first other does not."""
-        return cast("types.PolicyInfo", self._get(f"{bag_path(bag)}/policy"))
+        return cast("types.PolicyInfo", self._get(f"{self._path(bag)}/policy"))
 
-    def set_policy(self, bag: int, policy: Mapping[str, str | float | None]) -> types.PolicyInfo:
+    def set_policy(self, bag: BagRef, policy: Mapping[str, str | float | None]) -> types.PolicyInfo:
         """Change expressions of a bag from the next request of a pilot on; None, or "", takes one away."""
         from windfall.model.policies.expressions import named
 
         texts = {named(key): "" if value is None else str(value) for key, value in policy.items()}
-        answer = self._http.post(f"{bag_path(bag)}/policy", {"policy": texts}, repeatable=True)
+        answer = self._http.post(f"{self._path(bag)}/policy", {"policy": texts}, repeatable=True)
         return cast("types.PolicyInfo", self._object(answer))
 
-    def hosts(self, bag: int | None = None) -> Iterator[types.HostInfo]:
+    def hosts(self, bag: BagRef | None = None) -> Iterator[types.HostInfo]:
         """Yield the hosts that serve the caller now, as expressions see them; with a bag, and its policies' verdict."""
-        path, after = "/v1/hosts" if bag is None else f"{bag_path(bag)}/hosts", -1
+        path, after = "/v1/hosts" if bag is None else f"{self._path(bag)}/hosts", -1
         while True:
             page = self._get(f"{path}?after={after:d}")
             yield from page["hosts"]
@@ -301,30 +333,25 @@ class Api:
 
     # --- inside --------------------------------------------------------------------------------------------
 
+    def _path(self, bag: BagRef) -> str:
+        return f"/v1/bags/{self.number_of(bag):d}"
+
     def _get(self, path: str) -> Json:
         return self._object(self._http.get(path))
 
-    def _act(self, bag: int, verb: str) -> types.BagInfo:
-        answer = self._http.post(f"{bag_path(bag)}/{verb}", {}, repeatable=True)
+    def _act(self, bag: BagRef, verb: str) -> types.BagInfo:
+        answer = self._http.post(f"{self._path(bag)}/{verb}", {}, repeatable=True)
         return cast("types.BagInfo", self._object(answer))
 
-    def _on_tasks(self, bag: int, verb: str, tasks: Iterable[int] | None, **more: Any) -> int:
+    def _on_tasks(self, bag: BagRef, verb: str, tasks: Iterable[int] | None, **more: Any) -> int:
         body: Json = {"tasks": None if tasks is None else list(tasks), **more}
         # Cancelling or retrying the same tasks twice changes nothing.
-        return int(self._object(self._http.post(f"{bag_path(bag)}/{verb}", body, repeatable=True))["count"])
+        return int(self._object(self._http.post(f"{self._path(bag)}/{verb}", body, repeatable=True))["count"])
 
     def _object(self, answer: Any) -> Json:
         if not isinstance(answer, dict):
             raise NoServer(f"{self.profile.server} answers, but it is not a Windfall server")
         return answer
-
-
-def bag_path(bag: int) -> str:
-    try:
-        return f"/v1/bags/{bag:d}"
-    except (TypeError, ValueError):
-        raise BadInput(f"a bag is named by its number, not by {bag!r:.60}",
-                       "client.bags() lists numbers and names") from None
 
 
 def _site_path(name: str) -> str:

@@ -2,32 +2,32 @@
 
     from windfall import Client
     client = Client()                       # finds the server of this home
-    bag = client.submit(*load("sweep.toml"))
-    client.wait(bag)
-    for row in client.results(bag): ...
+    bag = client.submit("sweep.toml")
+    for row in bag.wait().results(): ...
+
+A bag goes by its number, by its name, or by the handle that `submit` and `find` return.
 """
 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from windfall.client.api import PAGE, Api, Upload, bag_path, new_key
+from windfall.client.api import Api, BagRef, Upload, new_key
 from windfall.client.http import PATIENCE
 from windfall.client.profile import Profile
-from windfall.errors import Conflict, NoServer, WindfallError
+from windfall.client.waiting import wait
+from windfall.errors import Conflict, WindfallError
 
 if TYPE_CHECKING:
     from windfall.client import types
     from windfall.client.extend import Extension
+    from windfall.client.handle import BagHandle
     from windfall.client.table import BagTable
+    from windfall.model.bagfile.reader import Parsed
     from windfall.model.spec import Bag
-
-FINAL = ("succeeded", "failed", "cancelled")
-"""States in which a bag stays unless somebody acts on it."""
 
 
 class Client(Api):
@@ -43,13 +43,35 @@ class Client(Api):
 
     # --- bags ----------------------------------------------------------------------------------------------
 
+    def submit(
+        self, bag: Bag | Parsed | str | os.PathLike[str], uploads: Mapping[str, Upload] | None = None, key: str = ""
+    ) -> BagHandle:
+        """Submit a `Bag`, a bag file by its path, or what `bagfile.load` returned; return the bag.
+
+        Files that the server lacks are sent first.  The same `key` gives the same bag.
+        """
+        from windfall.client.files.submission import ready
+        from windfall.client.handle import BagHandle
+
+        wanted, files = ready(bag)
+        answer = self.submitted(wanted, {**files, **(uploads or {})}, key)
+        return BagHandle(self, answer["bag"], wanted.name)
+
+    def find(self, bag: BagRef) -> BagHandle:
+        """Return a bag by its number or its name; of several with one name, the latest."""
+        from windfall.client.handle import BagHandle
+
+        found = self.bag(bag)
+        return BagHandle(self, found["bag"], found["name"])
+
     def extend(
-        self, bag: int, wanted: Bag, uploads: Mapping[str, Upload] | None = None
+        self, bag: BagRef, wanted: Bag, uploads: Mapping[str, Upload] | None = None
     ) -> dict[str, int]:
         """Run the points of a sweep that the bag has not had yet; return their number by target."""
         from windfall.client.extend import extensions
 
         added: dict[str, int] = {}
+        bag = self.number_of(bag)
         submitted, seen = self.spec(bag), -1
         while True:
             appended = self.appended(bag)
@@ -64,46 +86,29 @@ class Client(Api):
                     raise  # nobody else has extended the bag since: the conflict has another cause
                 seen = len(appended)
 
-    def _send_extensions(self, bag: int, extensions: list[Extension], seen: int, added: dict[str, int]) -> None:
+    def _send_extensions(self, bag: BagRef, extensions: list[Extension], seen: int, added: dict[str, int]) -> None:
         """Send extensions; the server refuses them if it has more than the `seen` earlier ones."""
         from windfall.model.templates.render import source_count
 
         for count, each in enumerate(extensions):
             message = {"target": each.target, "source": each.source, "files": each.files, "seen": seen + count}
-            self._http.post(f"{bag_path(bag)}/extend", message, key=new_key())
+            self._http.post(f"{self._path(bag)}/extend", message, key=new_key())
             added[each.target] = added.get(each.target, 0) + source_count(each.source)
 
-    def wait(self, bag: int, on_update: Callable[[dict[str, int]], None] | None = None) -> types.BagInfo:
+    def wait(self, bag: BagRef, on_update: Callable[[dict[str, int]], None] | None = None) -> types.BagInfo:
         """Wait until a bag has ended, over restarts of the server, too; return the bag."""
-        while True:
-            now = self.bag(bag)
-            if on_update:
-                on_update(now["counts"])
-            if now["state"] in FINAL:
-                return now
-            update: types.Update = {}
-            try:
-                for update in self.watch(bag, int(now.get("position", 0))):
-                    if on_update and update.get("counts"):
-                        on_update(update["counts"])
-                    if update.get("done"):
-                        break
-            except NoServer:
-                pass  # `self.bag` asks next, with patience, and raises if no server answers
-            time.sleep(0 if update.get("done") else 0.05)
+        return wait(self, self.number_of(bag), on_update)
 
-    def table(self, bag: int, most: int = 20) -> BagTable:
+    def table(self, bag: BagRef, most: int = 20) -> BagTable:
         """Return a bag and its first results, for a notebook to show."""
-        from itertools import islice
+        from windfall.client.table import table_of
 
-        from windfall.client.table import BagTable
-
-        return BagTable(self.bag(bag), list(islice(self.results(bag, page=max(1, min(most, PAGE))), most)))
+        return table_of(self, bag, most)
 
     # --- files ---------------------------------------------------------------------------------------------
 
     def fetch(
-        self, bag: int, directory: str | os.PathLike[str], on_file: Callable[[Path], None] | None = None,
+        self, bag: BagRef, directory: str | os.PathLike[str], on_file: Callable[[Path], None] | None = None,
         files: str = "", on_problem: Callable[[int, str, WindfallError], None] | None = None,
     ) -> int:  # fmt: skip
         """Bring the output files home; return how many.  Files that are there already, unchanged, stay.
@@ -115,17 +120,17 @@ class Client(Api):
         """
         from windfall.client.files.fetch import Destination, fetch
 
-        return fetch(self, bag, Destination(Path(directory), on_file, on_problem), files)
+        return fetch(self, self.number_of(bag), Destination(Path(directory), on_file, on_problem), files)
 
     def fetch_some(
-        self, bag: int, wanted: Mapping[tuple[int, str], str], directory: str | os.PathLike[str],
+        self, bag: BagRef, wanted: Mapping[tuple[int, str], str], directory: str | os.PathLike[str],
         on_file: Callable[[Path], None] | None = None,
         on_problem: Callable[[int, str, WindfallError], None] | None = None,
     ) -> int:  # fmt: skip
         """Bring home only the files of `wanted`: (task, output) → where in the directory the file lands."""
         from windfall.client.files.fetch import Destination, fetch_some
 
-        return fetch_some(self, bag, Destination(Path(directory), on_file, on_problem), wanted)
+        return fetch_some(self, self.number_of(bag), Destination(Path(directory), on_file, on_problem), wanted)
 
     # --- Python calls --------------------------------------------------------------------------------------
 

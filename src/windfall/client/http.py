@@ -167,6 +167,11 @@ class Http:
                     pass
         self._socket = self._reader = None
 
+    def __del__(self) -> None:
+        """Close the connection of a client that its owner forgot to close; Python would warn of an open socket."""
+        if getattr(self, "_socket", None) is not None:
+            self.close()
+
     @property
     def connected(self) -> bool:
         return self._socket is not None

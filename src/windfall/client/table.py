@@ -7,10 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from html import escape
-from typing import NamedTuple
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
 
 from windfall.client.types import BagInfo, Row
 
+if TYPE_CHECKING:
+    from windfall.client.api import Api, BagRef
+
+PAGE = 1000
 MAX_CELL = 80  # characters of a cell
 
 
@@ -19,7 +24,8 @@ class BagTable(NamedTuple):
     rows: list[Row]
 
     def __repr__(self) -> str:
-        return f"<bag {self.bag['bag']} {self.bag['state']}: {_counts(self.bag)}>"
+        name = "".join(char if char.isprintable() else "?" for char in self.bag["name"])
+        return f"<bag {self.bag['bag']} {name}, {self.bag['state']}: {_counts(self.bag)}>"
 
     def _repr_html_(self) -> str:
         bag, names = self.bag, self._names()
@@ -33,6 +39,13 @@ class BagTable(NamedTuple):
     def _names(self) -> list[str]:
         """Return the names of parameters and captured values, in the order in which the rows bring them."""
         return list(dict.fromkeys(name for row in self.rows for name in (*row["params"], *(row.get("values") or ()))))
+
+
+def table_of(api: Api, bag: BagRef, most: int) -> BagTable:
+    """Return a bag and its first results."""
+    found = api.bag(bag)
+    rows = api.results(found["bag"], page=min(most, PAGE)) if most > 0 else iter(())
+    return BagTable(found, list(islice(rows, max(0, most))))
 
 
 def _counts(bag: BagInfo) -> str:

@@ -116,7 +116,7 @@ class Row(TypedDict):
     files: list[File]
     value: str
     note: str
-    values: dict[str, str]
+    values: dict[str, str | int | float]  # captured; a text that spells a number is that number
     saved: list[File]
     scratch: tuple[str, int] | None
 

@@ -121,7 +121,7 @@ class Embedded:
         try:
             import uvloop
 
-            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            with asyncio.Runner(debug=False, loop_factory=uvloop.new_event_loop) as runner:  # not the user's loop
                 runner.run(self._serve())
         except BaseException as error:  # `wait_ready` raises it
             self._failure = self._failure or error

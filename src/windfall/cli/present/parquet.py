@@ -11,7 +11,6 @@ group of rows, and begins the file again with a wider type when a later value do
 from __future__ import annotations
 
 import os
-import re
 import sys
 import zlib
 from array import array
@@ -29,8 +28,6 @@ _CONVERTED = {TEXT: 0, MOMENT: 9}  # UTF8, TIMESTAMP_MILLIS
 _MAGIC = b"PAR1"
 _PLAIN, _RLE, _GZIP, _OPTIONAL = 0, 3, 2, 1
 _I32, _I64, _BINARY, _LIST, _STRUCT = 5, 6, 8, 9, 12
-_INT = re.compile(r"-?(0|[1-9]\d{0,17})")
-_FLOAT = re.compile(r"[+-]?(\d{1,400}\.?\d{0,400}|\.\d{1,400})([eE][+-]?\d{1,4})?|[+-]?inf|nan", re.IGNORECASE)
 
 Columns = Sequence[tuple[str, str | None]]  # name, and kind; None: the values decide
 
@@ -57,17 +54,6 @@ def write(path: str, columns: Columns, rows: Callable[[], Iterable[Sequence[Any]
     finally:
         if os.path.exists(part):
             os.unlink(part)
-
-
-def number(text: object) -> object:
-    """Return the number that a captured text spells, as `7` or `1.5e3`; else the text: `007` is a name."""
-    if not isinstance(text, str):
-        return text
-    if _INT.fullmatch(text):
-        return int(text)
-    if _FLOAT.fullmatch(text) and not re.match(r"[+-]?0\d", text):
-        return float(text)
-    return text
 
 
 # --- kinds ---------------------------------------------------------------------------------------------------

@@ -64,24 +64,11 @@ TASK_OPTIONS = ("cores", "memory", "time", "retries", "inputs", "outputs")
 
 def parsed(args: argparse.Namespace) -> Parsed:
     found = _parsed(args)
-    return _with_pythons(found) if found.pythons and not getattr(args, "dry_run", False) else found
+    if not found.pythons or getattr(args, "dry_run", False):
+        return found
+    from windfall.client.files.submission import with_pythons
 
-
-def _with_pythons(parsed: Parsed) -> Parsed:
-    """Pack the Python environments of the targets; targets that name the same one share it."""
-    import msgspec
-
-    from windfall.client.files.pack import pack
-    from windfall.client.profile import home
-
-    made = {path: pack(path, home() / "packed") for path in dict.fromkeys(parsed.pythons.values())}
-    found = {name: made[path] for name, path in parsed.pythons.items()}
-    targets = [
-        msgspec.structs.replace(target, packed=found[target.name][0]) if target.name in found else target
-        for target in parsed.bag.targets
-    ]
-    uploads = {**parsed.uploads, **{packed.blob: file for packed, file in found.values()}}
-    return parsed._replace(bag=msgspec.structs.replace(parsed.bag, targets=targets), uploads=uploads)
+    return with_pythons(found)
 
 
 def _parsed(args: argparse.Namespace) -> Parsed:

@@ -41,9 +41,9 @@ def submit(session: Session, parsed: Parsed) -> Sent:
 
         found = cut(parsed.bag)
     if found is None:
-        return Sent(session.ask(lambda client: client.submit(parsed.bag, parsed.uploads, key)), parsed)
+        return Sent(session.ask(lambda client: client.submitted(parsed.bag, parsed.uploads, key)["bag"]), parsed)
     first = found.bag
-    bag = session.ask(lambda client: client.submit(first, parsed.uploads, key))
+    bag = session.ask(lambda client: client.submitted(first, parsed.uploads, key)["bag"])
     numbers, results = found.numbers.tolist(), Landing(lambda: _renumbered(parsed, numbers))
     return Sent(bag, parsed._replace(results=results, numbers=numbers), found.parts, key)
 

@@ -195,7 +195,7 @@ class Attendant:
         node = self.graph.final
         assert node is not None
         parsed, key, missing = dagbag.final(self.graph, node, status, failed), new_key(), 0
-        bag = session.ask(lambda client: client.submit(parsed.bag, parsed.uploads, key))
+        bag = session.ask(lambda client: client.submitted(parsed.bag, parsed.uploads, key)["bag"])
         ended = session.ask(lambda client: client.wait(bag))
         if any(target.outputs for target in parsed.bag.targets):
             missing = _fetch(session, bag, home)

@@ -12,7 +12,8 @@ from queue import Queue
 from typing import TYPE_CHECKING, Any
 
 from windfall.cli.present.output import Bytes
-from windfall.client.client import FINAL, Client
+from windfall.client.client import Client
+from windfall.client.waiting import FINAL
 from windfall.errors import NoServer, WindfallError
 
 if TYPE_CHECKING:

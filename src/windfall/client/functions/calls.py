@@ -26,7 +26,7 @@ class CallBag:
         self._api = api
         self._packer = Packer(self._upload)
         target = Target(kind="call", source=Items(items=[]), retries=0)
-        self._bag = api.submit(Bag(name="calls", targets=[target], open=True))
+        self._bag = api.submitted(Bag(name="calls", targets=[target], open=True))["bag"]
         self._position = 0
         self._rows: dict[int, dict[str, Any]] = {}
         self._updates: Iterator[Any] | None = None

@@ -243,6 +243,8 @@ class CallDispatcher:
                 self._finish()
         except WindfallError as error:
             self.give_up(error)
+        finally:
+            self._client.close()
 
     def _finish(self) -> None:
         if self._cancel_at_end:

@@ -11,7 +11,7 @@ from windfall.cli.connect import Session, find_bag
 from windfall.cli.parser import add_bag, task_number
 from windfall.cli.present.causes import words as cause
 from windfall.cli.present.output import Bytes, print_json, say
-from windfall.client.client import FINAL
+from windfall.client.waiting import FINAL
 from windfall.errors import BadInput, NotFound
 from windfall.model.units import plural
 

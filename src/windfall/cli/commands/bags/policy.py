@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING
 
 from windfall.cli.present.output import print_json, print_table, say, shown
-from windfall.client.client import FINAL
+from windfall.client.waiting import FINAL
 from windfall.errors import BadInput
 from windfall.model import units
 from windfall.model.checks import bag as check

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,19 +19,14 @@ from windfall.cli.parser import add_bag
 from windfall.cli.present.causes import words as cause
 from windfall.cli.present.fetch_outputs import Problems, add_files
 from windfall.cli.present.output import clock, duration, print_json, print_json_rows, print_table
+from windfall.client.columns import FIELDS, MOMENTS, Names, captured, parameters
 from windfall.errors import BadInput
 from windfall.model.units import format_size, plural
 
 if TYPE_CHECKING:
-    from windfall.model.spec import Bag
+    from windfall.client.types import Row
 
-FIELDS = (
-    *("state", "exit", "signal", "why", "attempt", "site", "host"),
-    *("granted", "started", "ended", "wall", "cpu", "rss", "out_size", "err_size", "note"),
-)
-MOMENTS = ("granted", "started", "ended")
 TEXTS = ("state", "why", "site", "host", "note")
-TAKEN = frozenset(("task", "target", "memory", *FIELDS))
 STATES = ("succeeded", "failed", "cancelled", "quarantined")
 
 
@@ -60,13 +56,13 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _print_rows(session: Session, bag: int, args: argparse.Namespace) -> int:
-    rows = session.client.results(bag, args.state or "")
+    client, state = session.client, args.state or ""
     if args.json:
-        print_json_rows(rows)
+        print_json_rows(map(_finite, client.results(bag, state)))
     elif args.jsonl:
-        _print_lines(rows)
+        _print_lines(map(_finite, client.results(bag, state)))
     else:
-        spec = session.client.spec(bag)
+        spec, rows = client.spec(bag), client.texts(bag, state)
         names = Names(parameters(spec), captured(spec))
         if args.csv:
             print_csv(rows, names)
@@ -93,6 +89,14 @@ def _print_lines(rows: Iterable[dict[str, Any]]) -> None:
 
     for row in rows:
         print(json.dumps(row, ensure_ascii=False))
+
+
+def _finite(row: Row) -> Row:
+    """Turn captured numbers that JSON does not have, such as nan, into texts."""
+    for name, value in (row.get("values") or {}).items():
+        if isinstance(value, float) and not isfinite(value):
+            row["values"][name] = str(value)
+    return row
 
 
 def _wfformat(session: Session, bag: int, args: argparse.Namespace) -> int:
@@ -124,26 +128,13 @@ def _parquet(session: Session, bag: int, args: argparse.Namespace) -> int:
         *((field, kinds.get(field, parquet.INT)) for field in FIELDS),
     ]
     count = parquet.write(
-        args.parquet, columns, lambda: _numbered(session.client.results(bag, args.state or ""), names)
+        args.parquet, columns, lambda: names.cells(session.client.results(bag, args.state or ""))
     )
     if args.json:
         print_json({"bag": bag, "file": args.parquet, "rows": count})
     else:
         print(f"{plural(count, 'row')} in {args.parquet}")
     return 0
-
-
-def _numbered(rows: Iterable[dict[str, Any]], names: Names) -> Iterator[list[Any]]:
-    from windfall.cli.present.parquet import number
-
-    for row in rows:
-        params, values = row.get("params") or {}, row.get("values") or {}
-        yield [
-            *(row["task"], row.get("target", "main")),
-            *map(params.get, names.parameters),
-            *(number(values.get(name)) for name in names.captured),
-            *map(row.get, FIELDS),
-        ]
 
 
 def _fetch_files(session: Session, bag: int, args: argparse.Namespace) -> int:
@@ -161,52 +152,12 @@ def _fetch_files(session: Session, bag: int, args: argparse.Namespace) -> int:
     return 1 if problems.count else 0
 
 
-def parameters(bag: Bag) -> list[str]:
-    """Return the names of all targets' parameters, in order.
-
-    Parameters of an application's data are left out, as they are empty, and so is the mere number of a task.
-    """
-    from windfall.model.spec import INSTANCE, Sweep
-    from windfall.model.templates.render import axis_names
-
-    names: dict[str, None] = {}
-    for target in bag.targets:
-        if isinstance(target.source, Sweep):
-            for axis in target.source.axes:
-                names.update(dict.fromkeys(name for name in axis_names(axis) if name != INSTANCE))
-            names.update(dict.fromkeys(derived.name for derived in target.source.derived if derived.template))
-    return list(names)
-
-
-def captured(bag: Bag) -> list[str]:
-    """Return the names of all targets' captured values."""
-    return list(dict.fromkeys(capture.name for target in bag.targets for capture in target.capture))
-
-
-class Names:
-    """Parameters and captured values, each with the title of its column."""
-
-    def __init__(self, parameters: list[str], captured: list[str]):
-        self.parameters = _titles(parameters, "param", TAKEN | {f"value_{name}" for name in captured})
-        self.captured = _titles(captured, "value", TAKEN | set(self.parameters.values()))
-
-
-def _titles(names: list[str], prefix: str, taken: frozenset[str] | set[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for name in names:
-        title = name
-        while title in taken or title in found.values() or (title != name and title in names):
-            title = f"{prefix}_{title}"
-        found[name] = title
-    return found
-
-
 def print_csv(rows: Iterable[dict[str, Any]], names: Names) -> None:
     import csv
     import sys
 
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(["task", "target", *names.parameters.values(), *names.captured.values(), *FIELDS])
+    writer.writerow(names.columns())
     for row in rows:
         own, fields = _own(row, names), (_cell(row.get(field)) for field in FIELDS)
         writer.writerow([row["task"], row.get("target", "main"), *own, *fields])

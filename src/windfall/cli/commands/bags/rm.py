@@ -8,7 +8,7 @@ from typing import Any
 
 from windfall.cli.connect import Session, find_bag
 from windfall.cli.present.output import clock, print_json, print_table
-from windfall.client.client import FINAL
+from windfall.client.waiting import FINAL
 from windfall.errors import BadInput
 from windfall.model.units import parse_duration, plural
 

@@ -99,7 +99,7 @@ def _fetched(given: str) -> Export:
 
 
 def fetch(client: Client, bag: int) -> Export:
-    from windfall.client.client import FINAL
+    from windfall.client.waiting import FINAL
     from windfall.sim import whatif
 
     info = client.bag(bag)
