@@ -98,11 +98,11 @@ class Client:
 class Pilot:
     """A pilot that runs nothing: it speaks the exchange and says what it is told to say."""
 
-    def __init__(self, client, site="local", nonce="n", cores=2):
+    def __init__(self, client, site="local", nonce="n", cores=2, **shape):
         self.client = Client(client.profile, client.token_for("enrol", site=site)["token"])
         host = {"id": "h", "name": "host", "cores": cores, "memory": 1 << 30}
         reply = self.client.call("POST", "/v1/enrol", {
-            "v": 1, "site": site, "nonce": nonce, "host": host, "shape": {"cores": cores, "memory": 1 << 30}})
+            "v": 1, "site": site, "nonce": nonce, "host": host, "shape": {"cores": cores, "memory": 1 << 30, **shape}})
         assert reply.status == 200, reply.raw
         self.me = reply.body
         self.client.token = self.me["token"]

@@ -8,6 +8,7 @@ import pytest
 from server_tools import Client, Pilot, sweep
 
 from windfall.server.calls import bags
+from windfall.server.embedded import Embedded
 
 FAMILY = {"path": "p-{n}", "source": "{e}", "files": {}}
 
@@ -134,3 +135,43 @@ def test_body_that_is_not_utf_8_is_bad_input(client, path, body):
     client.submit(sweep(1))
     reply = client.call("POST", path, raw=body)
     assert reply.status == 400 and "UTF-8" in reply.body["error"]["message"], reply.raw
+
+
+def test_books_of_a_lying_pilot_fit_into_a_snapshot(server, client):
+    bag = client.submit(sweep(300, resources={"nodes": 2}))
+    pilot = Pilot(client, cores=1 << 20, nodes=1 << 20, left=1 << 53)
+    for _ in range(300):
+        ((attempt, *_),) = pilot.get()
+        pilot.finish([attempt], wall=1 << 53, cpu=1 << 53, rss=1 << 53, out_size=1 << 53)
+    assert client.call("GET", f"/v1/bags/{bag}").body["used"] < 1 << 63
+    assert client.call("GET", f"/v1/bags/{bag}/statistics").body["accepted"] == 300
+    writer = server._runtime.writer
+    writer.snapshot()
+    assert writer.journal.tail_bytes == 0 and client.call("GET", "/health").body["status"] == "ok"
+
+
+def test_failed_snapshot_is_told_by_health_and_loses_nothing(server, client):
+    bag, writer = client.submit(sweep(2)), server._runtime.writer
+    writer.state.bags[bag].spent = 1 << 70  # as a mistake in the books might leave it
+    writer.snapshot()
+    health = client.call("GET", "/health").body
+    assert health["status"] == "degraded" and "no snapshot can be written" in health["problems"][0]
+    assert "windfall_snapshot_failing 1" in client.call("GET", "/metrics").raw.decode()
+    writer.state.bags[bag].spent = 0
+    writer.snapshot()
+    assert client.call("GET", "/health").body == {"status": "ok", "version": health["version"],
+                                                   "position": writer.position, "problems": []}
+
+
+def test_server_stops_cleanly_although_no_snapshot_can_be_written(tmp_path):
+    home = tmp_path / "home"
+    server = Embedded(home)
+    client = Client(server.start())
+    bag = client.submit({"name": "b", "targets": [{"command": "p {d0}", "source": derived(1, 500_000)}]})
+    server._runtime.writer.state.bags[bag].spent = 1 << 70
+    server.stop()
+    again = Embedded(home)
+    try:
+        assert Client(again.start()).call("GET", f"/v1/bags/{bag}").body["used"] == 0
+    finally:
+        again.stop()

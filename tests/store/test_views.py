@@ -326,8 +326,16 @@ def test_sums_stop_before_they_overflow(views: Views) -> None:
     again = f.Finished(5, 1, 1, list(range(2001, n + 2001)), list(range(n)), [1] * n, [1 << 53] * n, [1] * n, [1] * n)
     play(views, [again])
     used = views.summary(1)["usage"]["succeeded"]
-    assert 1 << 48 <= used["wall"] < 1 << 49 and isinstance(used["wall"], int) and used["cpu"] == 2 * n + 20
+    assert 1 << 53 <= used["wall"] < 1 << 62 and isinstance(used["wall"], int) and used["cpu"] == 2 * n + 20
     assert not views._connection.in_transaction
+
+
+def test_sums_over_many_lying_pilots_are_answered(views: Views) -> None:
+    usage = "INSERT INTO usage VALUES (1, ?, 0, '', 1, 1, ?1, ?1, 0, 0, 0, ?1, 0)"
+    play(views, [submitted()], [f.Finished(5, 1, 1, [1], [0], [1], [1], [1], [1])])
+    views._connection.executemany(usage.replace("?1", str(module.tally.MOST)), [(pilot,) for pilot in range(2, 42)])
+    assert 1 << 61 < views.statistics(1, 0, 0)["cpu"] < 1 << 63
+    assert 1 << 61 < views.summary(1)["usage"]["succeeded"]["wall"] < 1 << 63
 
 
 def test_any_failure_leaves_no_transaction_open(views: Views) -> None:

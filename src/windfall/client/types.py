@@ -268,6 +268,7 @@ class TokenMade(TypedDict):
 
 
 class Health(TypedDict):
-    status: str
+    status: str  # "ok", or "degraded": `problems` says why
     version: str
     position: int
+    problems: list[str]

@@ -36,6 +36,7 @@ def _plain(runtime: Any) -> list[tuple[str, str, str, int]]:
         ("events_total", "counter", "Events handled by the core.", writer.events),
         ("position", "gauge", "Rows of the journal.", writer.position),
         ("journal_tail_bytes", "gauge", "Journal after the snapshot.", writer.journal.tail_bytes),
+        ("snapshot_failing", "gauge", "1 while no snapshot can be written.", int(bool(writer.snapshot_problem))),
         ("views_behind", "gauge", "Commits that the views have not folded in yet.", runtime.projector.backlog),
         ("unauthorised_total", "counter", "Requests without a valid token.", runtime.auth.failed),
         ("disk_low", "gauge", "1 while the server refuses new work for lack of disk space.", int(runtime.disk.low)),

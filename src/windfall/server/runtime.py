@@ -110,6 +110,7 @@ class Runtime:
         self.http = HttpServer(table, self.auth.check, auth.OriginGuard(options.names).check, options.limit)
         self.admin.measure = lambda: metrics.text(self)
         self.admin.local_tls = self.local_tls
+        self.admin.problems = self.problems
         self.admin.describe = lambda: _describe(table)
         self.keeper = Retention(w, self.projector, self.blobs.store, self.gatherer.list_blobs)
         self.keeper.keep = options.keep
@@ -117,6 +118,10 @@ class Runtime:
             self.bags.quota = self.blobs.quota = Quota(options.quota, self.blobs.store, self.projector, w.state.bags)
         heard = (self.projector, self.gatherer, self.hub, self.live, self.keeper)
         w.listeners += [each.commit for each in heard]
+
+    def problems(self) -> list[str]:
+        """Return what a person must see to, a sentence each."""
+        return [problem for problem in (self.writer.snapshot_problem,) if problem]
 
     # --- first things -----------------------------------------------------------------------------------------
 

@@ -71,6 +71,8 @@ class Writer:
         self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._wake_at: int | None = None
+        self.snapshot_problem = ""  # why there is no new snapshot
+        self._snapshot_tail = SNAPSHOT_TAIL  # bytes of journal after which to take the next
 
     # --- in ---------------------------------------------------------------------------------------------------
 
@@ -134,7 +136,7 @@ class Writer:
         if step.facts:
             self._publish(now, step.facts, self.listeners)
         self._arm(now, step.wake_at)
-        if self.journal.tail_bytes > SNAPSHOT_TAIL:
+        if self.journal.tail_bytes > self._snapshot_tail:
             self.snapshot()
 
     def _step(self, now: int, group: list[events.Event]) -> Any:
@@ -200,12 +202,22 @@ class Writer:
     # --- snapshot and end -------------------------------------------------------------------------------------
 
     def snapshot(self) -> None:
+        """Save the state.  Where that fails the journal still has everything: `/health` says so, and the writer tries
+        again once the journal has grown as much again."""
         try:
             meta, chunks, drop = self.core.snapshot()
             self.journal.save_snapshot(self.position, meta, chunks, drop)
             self.core.saved()
         except errors.FlushFailed as error:
             self._end(str(error))
+        except Exception as error:
+            self._snapshot_tail = self.journal.tail_bytes + SNAPSHOT_TAIL
+            self.snapshot_problem = (
+                f"no snapshot can be written, and the journal grows ({self.journal.tail_bytes >> 20} MiB since the last"
+                f" one): {type(error).__name__}: {error}")
+            log.exception("%s; nothing is lost; please report this with the lines below", self.snapshot_problem)
+        else:
+            self._snapshot_tail, self.snapshot_problem = SNAPSHOT_TAIL, ""
 
     def finish(self) -> None:
         """Run the last turn; refuse events from now on."""

@@ -37,6 +37,7 @@ _SETTINGS = (  # `synchronous = FULL`: each commit calls fsync, which is the flu
     "locking_mode = EXCLUSIVE", "journal_mode = WAL", "synchronous = FULL", "temp_store = MEMORY",
     "journal_size_limit = 67108864", "trusted_schema = OFF",
 )
+MOST_BYTES = 1_000_000_000 - 1_024  # of one value in SQLite
 _READ_ROWS = 256  # rows per query, so that no cursor stays open between calls
 _REWRITE = "rewrite"  # name of retention's bookmark in `meta`
 
@@ -187,6 +188,8 @@ class Journal:
         """Save the snapshot at `position`: the chunks of the last one without `drop`, plus `chunks` and staged ones."""
         if not self._snapshot[0] <= position <= self.position:
             raise ValueError(f"a snapshot at {position} does not lie between {self._snapshot[0]} and {self.position}")
+        if (largest := max(map(len, [meta, *chunks.values()]))) > MOST_BYTES:
+            raise StoreError(f"a part of the snapshot has {largest:,} bytes; SQLite takes {MOST_BYTES:,}")
         with self._transaction() as connection:
             at = self._at_of(position)
             self._delete_orphans(connection, len(chunks))
@@ -260,6 +263,7 @@ class Journal:
         with self._mutex:
             if self._failure:
                 raise FlushFailed(self._failure)
+            orphans = list(self._orphans)
             try:
                 self._connection.execute("BEGIN IMMEDIATE")
                 yield self._connection
@@ -268,6 +272,7 @@ class Journal:
                 raise self._fail(error) from error
             except BaseException:
                 self._connection.execute("ROLLBACK")
+                self._orphans = orphans  # chunks that were to be replaced are still in use
                 raise
             self.flushes += 1
 

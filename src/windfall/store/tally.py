@@ -45,7 +45,7 @@ FORGET = (  # statements of `Views.forget`: delete up to ?2 rows of bag ?1
     "DELETE FROM stored WHERE bag = ?1 AND ?2 > 0",
 )
 
-MOST = 1 << 48  # bound of every sum, 9,000 years in ms, so that a query can add up many rows
+MOST = 1 << 58  # bound of the sums of one row: ten years of a million cores in ms
 MOST_CAUSES = 200  # of one bag
 MOST_SLOW = 10
 OTHER = "other"
@@ -118,8 +118,8 @@ class Tally:
             self._connection.execute(
                 "DELETE FROM slow WHERE bag = ?1 AND (wall, task) NOT IN"
                 " (SELECT wall, task FROM slow WHERE bag = ?1 ORDER BY wall DESC LIMIT ?2)", (bag, MOST_SLOW))
-        many("INSERT INTO stored VALUES (?, ?) ON CONFLICT (bag) DO UPDATE SET bytes = bytes + excluded.bytes",
-             self._stored.items())
+        many("INSERT INTO stored VALUES (?, ?) ON CONFLICT (bag) DO UPDATE"
+             f" SET bytes = min(bytes + excluded.bytes, {MOST})", self._stored.items())
         for gathered in (self._usage, self._slow, self._stored):
             gathered.clear()
 
@@ -312,6 +312,11 @@ def failed_tasks(reader: sqlite3.Connection, bag: int, selector: dict[str, Any])
 _COLUMNS = {"state": "state", "why": "why", "exit": "exit", "signal": "signal", "note": "kind"}
 
 
+def sum_of(column: str) -> str:
+    """Return the SQL of a column's sum.  SQLite's `sum` fails where whole numbers exceed 63 bits; `total` does not."""
+    return f"CAST(min(total({column}), {1 << 62}) AS INTEGER)"
+
+
 def statistics(reader: sqlite3.Connection, bag: int, worked: int, began: int) -> dict[str, Any]:
     """Return the statistics of a bag, times in ms; attempts whose result did not count are redundant.
 
@@ -322,8 +327,8 @@ def statistics(reader: sqlite3.Connection, bag: int, worked: int, began: int) ->
         ("attempts", "accepted", "real", "redundant", "cpu", "rss", "queuing_average", "queuing_longest"), 0)
     last = queued = 0
     for attempts, wall, cpu, rss, ended, waited, longest, counts in reader.execute(
-            "SELECT sum(attempts), sum(wall), sum(cpu), max(rss), max(last), sum(queued), max(longest), counts"
-            " FROM usage WHERE bag = ? GROUP BY counts", (bag,)):
+            f"SELECT sum(attempts), {sum_of('wall')}, {sum_of('cpu')}, max(rss), max(last), {sum_of('queued')},"
+            " max(longest), counts FROM usage WHERE bag = ? GROUP BY counts", (bag,)):
         made["attempts"] += attempts
         made["cpu"] += cpu
         made["rss"] = max(made["rss"], rss)
@@ -353,6 +358,6 @@ MOST_PLACES = 1_000
 
 def _places(reader: sqlite3.Connection, bag: int, column: str) -> list[dict[str, Any]]:
     rows = reader.execute(
-        f"SELECT coalesce(p.{column}, ''), sum(u.attempts), sum(u.wall), sum(u.attempts * u.counts) FROM usage u"
+        f"SELECT coalesce(p.{column}, ''), sum(u.attempts), {sum_of('u.wall')}, sum(u.attempts * u.counts) FROM usage u"
         f" LEFT JOIN pilot p USING (pilot) WHERE u.bag = ? GROUP BY 1 ORDER BY 2 DESC LIMIT {MOST_PLACES}", (bag,))
     return [{"name": name, "attempts": n, "wall": wall, "accepted": counted} for name, n, wall, counted in rows]

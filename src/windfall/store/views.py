@@ -230,8 +230,8 @@ class Views:
             raise NotFound(f"there is no bag {bag}")
         names = ("attempts", "wall", "cpu", "rss", "first", "last")
         usage = reader.execute(
-            "SELECT outcome, sum(attempts), sum(wall), sum(cpu), max(rss), min(first), max(last) FROM usage"
-            " WHERE bag = ? GROUP BY outcome", (bag,))
+            f"SELECT outcome, sum(attempts), {tally.sum_of('wall')}, {tally.sum_of('cpu')}, max(rss), min(first),"
+            " max(last) FROM usage WHERE bag = ? GROUP BY outcome", (bag,))
         by_outcome = {OUTCOMES[row[0]]: dict(zip(names, row[1:], strict=True)) for row in usage}
         return dict(zip(columns, found, strict=True), usage=by_outcome, position=position)
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from windfall.core.apply import hosts
 from windfall.core.messages import facts as f
+from windfall.core.messages.bounds import add_core_ms
 from windfall.core.messages.lifecycle import (
     ACTIVE,
     FIRST_FINAL,
@@ -466,7 +467,8 @@ def _note_replica_waste(state: State, bag: BagState, row: int, at: int) -> None:
     attempts = state.attempts
     generation = bag.tasks.generation[attempts.task_of(row)]
     if attempts.state[row] == STARTED and attempts.generation[row] == generation:
-        bag.replica_waste += accounts.charge(state, row, max(at - attempts.started[row], 0))
+        wasted = accounts.charge(state, row, max(at - attempts.started[row], 0))
+        bag.replica_waste = add_core_ms(bag.replica_waste, wasted)
 
 
 def _drop_others(state: State, bag: BagState, end: f.End, at: int) -> None:

@@ -12,6 +12,7 @@ from windfall.core.state.world import BagState, State
 KEPT = 64  # hosts whose last outcome a bag remembers
 DAY = 86_400_000
 MEAN_WEIGHT = 0.2
+MOST_COUNTED = 1 << 31  # attempts of a host, beyond which all its counts are halved: columns have 32 bits
 FASTEST = 100.0  # times the average: a task that is faster had nothing to do
 
 
@@ -23,7 +24,7 @@ def learn_successes(
     `usual`: ms that such a task takes on average, wherever it runs; 0 if unknown.
     """
     h = state.hosts
-    h.attempts[row] += n
+    _count_attempts(state, row, n)
     h.success[row] = h.seen[row] = at
     mean, speed = h.mean[row], h.speed[row]
     for wall in samples:
@@ -35,16 +36,25 @@ def learn_successes(
     h.mean[row], h.speed[row] = mean, speed
     h.streak[row] = 0
     day = at // DAY
-    h.today[row] = h.today[row] + n if h.day[row] == day else n
+    h.today[row] = min(h.today[row] + n, MOST_COUNTED) if h.day[row] == day else n
     h.day[row] = day
     h.dirty[row >> 16] = 1
     if not bag.last_outcome_by_host.get(row):
         _remember(bag, row, True)
 
 
+def _count_attempts(state: State, row: int, n: int) -> None:
+    """Count attempts of a host.  Halving its counts together keeps the shares of failures and losses."""
+    h = state.hosts
+    if h.attempts[row] >= MOST_COUNTED:
+        for column in (h.attempts, h.failures, h.losses):
+            column[row] >>= 1
+    h.attempts[row] += n
+
+
 def learn_failure(state: State, bag: BagState, row: int, at: int) -> None:
     h = state.hosts
-    h.attempts[row] += 1
+    _count_attempts(state, row, 1)
     h.failures[row] += 1
     h.streak[row] = min(h.streak[row] + 1, 0xFFFF)
     h.seen[row] = at
@@ -54,7 +64,7 @@ def learn_failure(state: State, bag: BagState, row: int, at: int) -> None:
 
 def learn_loss(state: State, row: int, at: int) -> None:
     h = state.hosts
-    h.attempts[row] += 1
+    _count_attempts(state, row, 1)
     h.losses[row] += 1
     h.seen[row] = at
     h.dirty[row >> 16] = 1

@@ -7,6 +7,7 @@ Every count that is kept of intents (by state, by shape, what they reserve, whic
 from __future__ import annotations
 
 from windfall.core.messages import facts as f
+from windfall.core.messages.bounds import add_core_ms
 from windfall.core.messages.facts import Shape
 from windfall.core.messages.lifecycle import ENDED, INTENDED, LEAVING, QUEUED, RUNNING, STOPPING
 from windfall.core.state.columns import ref_of
@@ -91,7 +92,7 @@ def intents_ended(state: State, fact: f.IntentsEnded) -> None:
         intent = state.intents.pop(number)
         _move(state, intent, ENDED, fact.at)
         if used:
-            site.core_ms_used += used
+            site.core_ms_used = add_core_ms(site.core_ms_used, used)
             site.best_shapes.clear()  # what it can still pay for may be less
         site.starting.pop(number, None)
         site.core_ms_reserved -= intent.reserved

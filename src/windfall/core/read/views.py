@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from windfall.core.decide.replicas.tail import count_late, expected_end, expected_last_end
+from windfall.core.messages.bounds import MOST_CORE_MS
 from windfall.core.messages.facts import Shape
 from windfall.core.messages.lifecycle import (
     ATTEMPT_STATES,
@@ -62,7 +63,7 @@ def summary(bag: BagState) -> dict[str, Any]:
     return {
         "bag": bag.number, "name": bag.name, "owner": bag.owner, "state": bag_state(bag), "tasks": bag.size,
         "counts": counts(bag), "submitted": bag.submitted, "ended": bag.ended or None,
-        "used": bag.spent, "reserved": bag.pledged, "budget": bag.budget or None,
+        "used": bag.spent, "reserved": min(bag.pledged, MOST_CORE_MS), "budget": bag.budget or None,
     }
 
 
@@ -135,7 +136,8 @@ def site_view(state: State, site: SiteState) -> dict[str, Any]:
         "site": site.name, "owner": site.owner, "kind": site.kind, "shared": site.shared,
         "pilots": len(pilots), "cores": sum(p.cores for p in pilots), "held": sum(p.attempts_held for p in pilots),
         "queued": len(site.intents[INTENDED]) + len(site.intents[QUEUED]), "running": len(site.intents[RUNNING]),
-        "open": site.open, "drained": site.drained, "used": site.core_ms_used, "reserved": site.core_ms_reserved,
+        "open": site.open, "drained": site.drained, "used": site.core_ms_used,
+        "reserved": min(site.core_ms_reserved, MOST_CORE_MS),
         "limits": {name: getattr(site.limits, name) for name in ("pilots", "queued", "budget", "delay", "share")},
         "suspect": site.suspect_since or None, "wait": _mean_wait(site),
     }

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from windfall.core.messages.bounds import add_core_ms
 from windfall.core.messages.facts import COUNTS, COUNTS_FOR_OTHERS, Finished, Group, Shape
 from windfall.core.messages.lifecycle import FREE, GONE, LOST
 from windfall.core.state.columns import ROW_MASK
@@ -149,13 +150,13 @@ def settle_successes(state: State, bag: BagState, cls: TaskClass, pilot: PilotSt
 
 def charge_bag(state: State, bag: BagState, site: SiteState, used: int) -> None:
     """Attempts are over that took so much."""
-    bag.spent += used
+    bag.spent = add_core_ms(bag.spent, used)
     if used and counts(site, bag.owner):
         key = (bag.owner, month(state.now))
         if key not in state.usage:
             for old in [k for k in state.usage if k[0] == key[0] and k[1] <= key[1] - MONTHS]:
                 del state.usage[old]
-        state.usage[key] = state.usage.get(key, 0) + used
+        state.usage[key] = add_core_ms(state.usage.get(key, 0), used)
 
 
 def recount(state: State) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import msgspec
 import windfall
 from windfall.core.decide.grant import fair_share
 from windfall.core.messages import events
+from windfall.core.messages.bounds import MOST_CORE_MS
 from windfall.core.read import views as queries
 from windfall.core.state import accounts
 from windfall.errors import BadInput, Conflict, Forbidden, NotFound
@@ -43,6 +45,7 @@ class AdminCalls:
         self._loop = asyncio.get_running_loop()
         self._bundle: asyncio.Future[tuple[bytes, str]] | None = None
         self.describe: Any = None  # returns the OpenAPI document
+        self.problems: Callable[[], list[str]] = list  # what keeps the server from working as it should
         self.measure: Any = None  # returns the figures for Prometheus
         self._trying: dict[str, None] = {}  # users of trials whose tokens are being made
         self.local_tls: Any = None  # returns address and certificate of the TLS port for this machine
@@ -106,7 +109,8 @@ class AdminCalls:
         users.update(owner for owner, month in state.usage if month == this)
         seen = sorted(users) if who.scope == "admin" else [who.owner]
         rows = [schema.Allowance(user, most if (most := accounts.allowance(state, user)) >= 0 else None,
-                                 state.usage.get((user, this), 0), state.pledged.get(user, 0),
+                                 state.usage.get((user, this), 0),
+                                 min(state.pledged.get(user, 0), MOST_CORE_MS),
                                  fair_share.weight(state, user)) for user in seen]
         return reply_json(schema.Allowances(rows))
 
@@ -233,7 +237,9 @@ class AdminCalls:
     # --- operation --------------------------------------------------------------------------------------------
 
     async def health(self, request: Request) -> Response:
-        return reply_json(schema.Health("ok", VERSION, self._writer.position))
+        problems = self.problems()
+        status = "degraded" if problems else "ok"
+        return reply_json(schema.Health(status, VERSION, self._writer.position, problems))
 
     async def metrics(self, request: Request) -> Response:
         return Response(self.measure().encode(), 200, TEXT)

@@ -490,9 +490,10 @@ class TokenMade(Struct):
 
 
 class Health(Struct):
-    status: str
+    status: str  # "ok", or "degraded": it serves, and `problems` says what a person must see to
     version: str
     position: int
+    problems: list[str]
 
 
 class OutputWanted(Struct):

@@ -7,6 +7,7 @@ from windfall.core.decide.exchange.reply import answer_waiting, reconnect_spread
 from windfall.core.decide.grant import nearest_data
 from windfall.core.decide.provision.intents import pilot_came
 from windfall.core.messages import effects as x, events as e, facts as f
+from windfall.core.messages.bounds import MOST_CORES, MOST_PILOTS, TEN_YEARS, bounded_nodes
 from windfall.core.messages.lifecycle import GONE
 from windfall.core.turn import Turn
 
@@ -21,12 +22,16 @@ def enrol(turn: Turn, event: e.Enrol) -> None:
     older = state.pilots.get(state.nonces.get((event.site, event.nonce), 0))
     epoch = 1 if older is None else older.epoch + 1
     number = state.next_pilot
-    ends = 0 if event.left is None else turn.now + max(event.left, 0)
+    if number > MOST_PILOTS:
+        turn.refuse(event, "conflict", "this server has numbered as many pilots as it can", "start a new journal")
+        return
+    ends = 0 if event.left is None else turn.now + min(max(event.left, 0), TEN_YEARS)
+    cores = min(max(event.cores, 1), MOST_CORES)
     intent = state.intents.get(state.intent_nonces.get((event.site, event.nonce), 0))
     turn.emit(f.PilotEnrolled(
         turn.now, number, event.nonce, epoch, event.site, owner=site.owner, host=event.host, host_name=event.host_name,
-        cores=max(event.cores, 1), memory=event.memory, gpus=event.gpus, disk=event.disk, ends=ends, token=event.token,
-        expires=(ends or turn.now) + turn.config.token, detail=event.detail, nodes=max(event.nodes, 1),
+        cores=cores, memory=event.memory, gpus=event.gpus, disk=event.disk, ends=ends, token=event.token,
+        expires=(ends or turn.now) + turn.config.token, detail=event.detail, nodes=bounded_nodes(cores, event.nodes),
         whole=intent is None or intent.shape.whole,
     ))
     if older is not None:

@@ -20,7 +20,8 @@ from windfall.core.decide.grant import nearest_data
 from windfall.core.decide.grant.grant import grant
 from windfall.core.decide.provision.intents import pilot_asked
 from windfall.core.messages import events as e, facts as f
-from windfall.core.messages.lifecycle import GONE
+from windfall.core.messages.bounds import MOST_GRANTS
+from windfall.core.messages.lifecycle import GONE, LIVE
 from windfall.core.state.columns import ROW_MASK
 from windfall.core.state.world import PilotState
 from windfall.core.turn import Turn
@@ -34,6 +35,8 @@ def exchange(turn: Turn, event: e.Exchange) -> None:
         return
     _note_heard(turn, pilot)
     special = _take_news(turn, pilot, event)
+    if pilot.granted >= MOST_GRANTS and pilot.state == LIVE:
+        nearest_data.drain_pilot(turn, pilot)  # there is no number for its next grant: another pilot goes on
     want = event.want
     if event.reports:
         want = _wanted(turn, pilot, event, special)
