@@ -104,3 +104,15 @@ def test_retry_here_lists_what_it_leaves_out():
     assert left_out({"check": {"exit": [0, 3]}, "setup": ["x"], "memory": 0}) == []
     assert left_out({"check": {"match": "x"}, "memory": 1, "gpus": 2}) == [
         "memory limit", "choice of GPUs", "check, except of the exit code"]
+
+
+def test_a_task_knows_its_number_its_bag_and_its_target(windfall):
+    said = "echo $WINDFALL_BAG $WINDFALL_TARGET $WINDFALL_TASK {x}"
+    windfall.write("known.toml", f'[bag]\nname = "known"\ncommand = "{said}"\n[sweep]\nx = "1..3"\n'
+                                 f'[targets.second]\ncommand = "{said}; exit 3"\nretries = 0\n'
+                                 '[targets.second.sweep]\nx = [8, 9]\n')
+    number = windfall.json("run", "known.toml", code=1)["bag"]
+    found = [windfall("logs", "known", task).stdout for task in range(5)]
+    assert found == [f"{number} main {task} {task + 1}\n" for task in range(3)] + [
+        f"{number} second {task} {task + 5}\n" for task in (3, 4)]
+    assert here(windfall, "known", "4").stdout == f"{number} second 4 9\n"

@@ -40,6 +40,20 @@ def test_each_of_many_calls_gets_its_own_result(executor):
     assert len({future.task for future in futures}) == 2000
 
 
+def test_each_call_knows_its_task_and_its_bag(client, executor):
+    def asked(futures):
+        said = [future.result() for future in futures]
+        return said, [f"{future.bag} {future.task} main" for future in futures]
+
+    names = "WINDFALL_BAG", "WINDFALL_TASK", "WINDFALL_TARGET"
+    look = "' '.join(map(__import__('os').environ.get, {}))".format(names)
+    found, wanted = asked([executor.submit(eval, look) for _ in range(50)])
+    assert found == wanted
+    with Executor(client) as other:  # its calls come to the same warm runners
+        found, wanted = asked([other.submit(eval, look) for _ in range(50)])
+    assert found == wanted
+
+
 def test_raised_exception_carries_the_remote_traceback(executor):
     future = executor.submit(operator.truediv, 1, 0)
     with pytest.raises(ZeroDivisionError) as caught:

@@ -44,7 +44,7 @@ def test_agent_sends_each_spec_before_its_tasks():
     for number in range(3 * spawners.SPECS):
         key = number % (spawners.SPECS + 7)
         task = SimpleNamespace(attempt=number, command=["true"], extra=None, start_before=None, gpus=(), seats=1,
-                               serial=0, spec=SimpleNamespace(key=key, fields={"bag": key}))
+                               serial=0, number=number, spec=SimpleNamespace(key=key, fields={"bag": key}))
         handle.run(task, None)
     handle.flush()
     for order in sent:

@@ -86,7 +86,10 @@ def test_docker_runs_as_the_user_with_passed_variables(server, begin, tools):
     argv, = log(tools)
     assert argv[:4] == ["docker", "run", "--rm", "--name"] and argv[4].endswith("-1")
     assert argv[9:11] == ["--user", f"{os.getuid()}:{os.getgid()}"]
-    assert argv[11:] == ["--env", "A", "--env", "B", "image:1", "/bin/sh", "-c", "SET=up\necho $SET; cat f"]
+    at = argv.index("image:1")
+    assert argv[11:at:2] == ["--env"] * 6 and argv[at + 1 :] == ["/bin/sh", "-c", "SET=up\necho $SET; cat f"]
+    own = [f"WINDFALL_{name}" for name in ("ATTEMPT", "BAG", "TARGET", "TASK")]
+    assert argv[12:at:2] == ["A", "B", *own]
 
 
 @pytest.mark.parametrize("runtime, words", [

@@ -116,7 +116,7 @@ checks.Inspection.found = lambda inspection: select.select([], [], [], 60)  # he
 settings = spawners.SpawnerSettings(mark="m", script="", gpus=False, environments="")
 spawner, = spawners.Spawners(1, 1, sys.argv[1], settings).handles
 spawner.order("specs", {1: {"bag": 1, "check": {"schema": "{}"}}, 2: {"bag": 1}})
-spawner.order("run", 1, [(7, 1, "echo 3", None, None, (), None, 1), (8, 2, "echo on", None, None, (), None, 2)])
+spawner.order("run", 1, [(7, 1, "echo 3", None, None, (), None, 1, 0), (8, 2, "echo on", None, None, (), None, 2, 1)])
 spawner.flush()
 reports = []
 while len(reports) < 2:

@@ -35,6 +35,7 @@ def scratch_of(task: dict[str, Any]) -> tuple[str, int] | None:
 
 def run_here(client: Client, bag: int, number: int, given: str | None, as_json: bool) -> int:
     from windfall.client.files.archive import unpack
+    from windfall.pilot.run.job import TASK
 
     spec = client.task_spec(bag, number)
     if spec.get("kind", "command") != "command":
@@ -49,7 +50,8 @@ def run_here(client: Client, bag: int, number: int, given: str | None, as_json: 
     say(f"task {number} runs in {directory}/{files}")
     if skipped := left_out(spec):
         say(f"  left out here: {', '.join(skipped)}")
-    code, explanation = _run(spec, _environment(client, spec, directory), directory.absolute())
+    environment = {**_environment(client, spec, directory), TASK: str(number)}
+    code, explanation = _run(spec, environment, directory.absolute())
     if as_json:
         print_json({"bag": bag, "task": number, "directory": str(directory), "exit": code, "not_done": skipped})
     else:
@@ -94,7 +96,9 @@ def _environment(client: Client, spec: dict[str, Any], directory: Path) -> dict[
     from windfall.client.files.archive import download
     from windfall.pilot.files import packed
 
-    environment = {**os.environ, **(spec.get("environment") or {})}
+    from windfall.pilot.run.job import bag_variables
+
+    environment = {**os.environ, **(spec.get("environment") or {}), **bag_variables(spec)}
     entry = spec.get("packed")
     if entry:
         folder = directory.absolute().with_name(directory.name + ".python")

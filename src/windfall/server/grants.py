@@ -152,7 +152,8 @@ class Rendering:
             tasks = [(*task, extra) if extra else task for task, extra in zip(tasks, extras, strict=True)]
         chain = group.chain if group.chain >= 0 else None
         return schema.GrantedGroup(
-            self.raw(group.target, group.time_retries, group.memory_retries), tasks, chain, group.prerequisites
+            self.raw(group.target, group.time_retries, group.memory_retries), tasks, chain, group.prerequisites,
+            group.tasks,
         )
 
     def one(self, task: int) -> dict[str, Any]:
@@ -336,7 +337,7 @@ def _spec(bag: BagState, renderer: Renderer, time_retries: int, memory_retries: 
     target = renderer.target
     need, packed = target.resources, target.packed
     spec = schema.TaskSpec(
-        bag=bag.number, kind=target.kind,
+        bag=bag.number, target=target.name, kind=target.kind,
         cores=need.cores, memory=need.memory << memory_retries, gpus=need.gpus, disk=need.disk,
         time=target.time * time_factor(time_retries) or None, grace=target.grace,
         need=target.grace + SAVING if target.checkpoint else 0,

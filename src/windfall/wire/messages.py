@@ -20,6 +20,8 @@ A group with a `chain` (a number within its bag) is a batch, or part of one: its
 the same chain, run one after the other in one slot, in the order given.  `behind` may name, task by task, the attempt
 that must have succeeded on this pilot before (0: none); otherwise the pilot returns the task with why "behind".  No
 bag file asks for that yet: a pilot too old to know the field would start such a task early.
+
+`numbers` names the tasks of a group by their numbers within the bag; tasks find their own in their environment.
 """
 
 VERSIONS = (1,)  # protocol versions this end speaks, the newest last
@@ -109,6 +111,7 @@ ANSWER = {
 }
 SPEC = {
     "bag": "i",
+    "target": "s?",
     "kind": "s?",        # command (default) or call
     "cores": "i?", "memory": "i?", "gpus": "i?", "disk": "i?",
     "time": "n?",        # limit in ms; the pilot kills a task past it: why "time"

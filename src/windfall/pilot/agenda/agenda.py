@@ -54,7 +54,7 @@ class HeldTask:
     """An attempt that the pilot holds."""
 
     __slots__ = ("attempt", "command", "spec", "extra", "need", "state", "station", "gpus", "start_before", "seats",
-                 "serial", "recalled", "start_reported", "grace", "time_needed", "chain", "previous")
+                 "serial", "recalled", "start_reported", "grace", "time_needed", "chain", "previous", "number")
 
     def __init__(self, attempt, command, spec, extra):
         self.attempt = attempt
@@ -78,6 +78,7 @@ class HeldTask:
         self.start_reported = False
         self.chain = None
         self.previous = None         # the attempt that must have succeeded here before this one may start
+        self.number = None           # the task's number within its bag, where the server names it
 
     def field(self, name):
         return self.extra[name] if self.extra and name in self.extra else self.spec.fields.get(name)
@@ -327,6 +328,8 @@ class Agenda:
     def _tasks_of_group(self, group):
         spec = self._spec(group["spec"])
         tasks = [HeldTask(item[0], item[1], spec, item[2] if len(item) > 2 else None) for item in group["tasks"]]
+        for task, number in zip(tasks, group.get("numbers", ())):
+            task.number = number
         if "chain" in group:
             previous = list(group.get("behind", ()))
             previous += [None] * (len(tasks) - len(previous))

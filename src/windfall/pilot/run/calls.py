@@ -50,7 +50,7 @@ class Calls:
             spawner.enter(job.cwd)
             slot.runner = runners.start(spawner.script, env, slot, spawner.null)
             spawner.handle(slot.runner.fileno(), lambda fd: self._heard(slot))
-        slot.runner.send(job.attempt, job.cwd, text, spawner.folder)  # its queue is empty: there is room
+        slot.runner.send((job.attempt, job.number, job.plan), job.cwd, text, spawner.folder)  # its queue is empty: there is room
         job.pid = slot.runner.pid
         self.busy[slot.number] = slot
 
@@ -93,7 +93,7 @@ class Calls:
 
     def _queue(self, slot, task):
         try:
-            if not slot.runner.send(task[0], slot.path, task[2], self.spawner.folder):
+            if not slot.runner.send((task[0], task[8], slot.job.plan), slot.path, task[2], self.spawner.folder):
                 return False
         except (OSError, AttributeError, TypeError, ValueError):
             return False  # the runner is gone, or the task is not a valid call: its own start will tell

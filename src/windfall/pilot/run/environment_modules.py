@@ -9,6 +9,7 @@ import os
 
 from windfall.errors import BadInput
 from windfall.pilot.run import spawn
+from windfall.pilot.run.job import VARIABLES
 
 RUNTIMES = ("apptainer", "singularity", "podman", "docker")
 DOCKER = "docker://"
@@ -36,7 +37,7 @@ class CommandWrapper:
         self.modules = [str(name) for name in spec.get("modules") or ()]
         self.image = str(spec.get("container") or "")
         self.gpus = [str(gpu) for gpu in gpus or ()]
-        self.passed = sorted(str(name) for name in spec.get("environment") or ())
+        self.passed = sorted({*VARIABLES, *(str(name) for name in spec.get("environment") or ())})
         self.mark = mark
         self.runtime = ""
         if self.image:

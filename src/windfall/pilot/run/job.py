@@ -1,5 +1,6 @@
 """A spawner's records of a task: the plan, shared by the tasks of a spec, and the job, while the task runs."""
 
+import os
 import time
 
 from windfall.pilot import clock
@@ -11,10 +12,24 @@ FIRST_CHECK = 1.0            # seconds after the start, when memory and disk are
 GPU_VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
 
+ATTEMPT, TASK = "WINDFALL_ATTEMPT", "WINDFALL_TASK"
+SPEC_VARIABLES = (("WINDFALL_BAG", "bag"), ("WINDFALL_TARGET", "target"))
+VARIABLES = (ATTEMPT, TASK, *(name for name, _ in SPEC_VARIABLES))  # by which a task knows itself
+
+
+def name_task(environment, attempt, number):
+    """Tell a task its attempt, and its number within the bag where the server has named it."""
+    environment[ATTEMPT] = str(attempt)
+    if number is None:
+        environment.pop(TASK, None)
+    else:
+        environment[TASK] = str(number)
+
+
 class Plan:
     """A spec made ready to run, once for all its tasks: most tasks of a bag differ in their command alone."""
 
-    __slots__ = ("spec", "env", "call", "setup", "keep", "time", "memory", "disk", "grace", "limited", "check", "plain",
+    __slots__ = ("spec", "env", "call", "names", "setup", "keep", "time", "memory", "disk", "grace", "limited", "check", "plain",
                  "capture", "check_command", "check_time", "wrapper")
 
     def __init__(self, spec, base, gpus=None):
@@ -22,6 +37,10 @@ class Plan:
         self.spec = spec
         self.env = _environment(spec, base, gpus)
         self.call = spec.get("kind") == "call"
+        own = bag_variables(spec)
+        self.names = os.fsencode("\0".join(map("=".join, own.items())))
+        if not self.call:            # a runner serves bag after bag, and hears with each call whose it is
+            self.env.update(own)
         self.setup = [str(line) for line in spec.get("setup") or ()]
         self.keep = keep_of(spec)
         self._read_limits(spec)
@@ -43,6 +62,11 @@ class Plan:
         self.plain = not (self.call or self.check or self.capture)  # an exit code of 0 is a success, and nothing more
 
 
+def bag_variables(spec):
+    """Return the variables that name a spec's bag and target."""
+    return {name: str(spec[field]) for name, field in SPEC_VARIABLES if field in spec}
+
+
 def _environment(spec, base, gpus):
     env = dict(base)
     env.update((str(k), str(v)) for k, v in (spec.get("environment") or {}).items())
@@ -55,12 +79,13 @@ def _environment(spec, base, gpus):
 class Job:
     """A task that runs."""
 
-    __slots__ = ("seen", "attempt", "pid", "slot", "plan", "cwd", "t0", "m0", "out", "err", "deadline", "kill_at",
+    __slots__ = ("seen", "attempt", "number", "pid", "slot", "plan", "cwd", "t0", "m0", "out", "err", "deadline", "kill_at",
                  "check_memory_at", "check_disk_at", "kill_reason", "watched", "report", "left_processes",
                  "inspection", "killed_for")
 
-    def __init__(self, attempt, slot, plan, cwd):
+    def __init__(self, attempt, slot, plan, cwd, number=None):
         self.attempt = attempt
+        self.number = number         # the task's, within its bag; None: not named
         self.slot = slot
         self.plan = plan
         self.cwd = cwd

@@ -21,7 +21,9 @@ import traceback
 from binascii import a2b_base64, b2a_base64
 
 CALLS, RESULTS = 3, 4
-CALL = struct.Struct("=qBI")         # attempt, 1 if the text is the name of a file with it, length of the directory
+# attempt, the task's number (-1: not named), 1 if the text is the name of a file with it; lengths of the variables that
+# name its bag, and of the directory
+CALL = struct.Struct("=qqBHI")
 RESULT = struct.Struct("=IIqBqqdd")  # lengths of value and note, attempt, flags, cpu in ms, memory, begin, end
 OK, WAITS, LEFT = 1, 2, 4            # flags: success, the runner waits for a byte, the call left processes
 PACKET = 1 << 16       # most bytes of a packet; Python would map a larger buffer anew each time
@@ -85,19 +87,31 @@ class Runner:
         self.clock = _pick_clock()
         self.cwd, self.place, self.identity = b"", -1, None  # directory of calls: path, descriptor, state before
         self.spent = _usage()[0]
+        self.names = b""             # variables that name the last call's bag
 
     def serve(self):
         while True:
             packet = os.read(self.calls, PACKET)
             if not packet:
                 return
-            attempt, filed, length = CALL.unpack_from(packet)
-            text = CALL.size + length
-            self._run(attempt, packet[CALL.size:text], packet[text:], filed)
+            attempt, number, filed, named, length = CALL.unpack_from(packet)
+            cwd = CALL.size + named
+            text = cwd + length
+            self._name(attempt, number, packet[CALL.size:cwd])
+            self._run(attempt, packet[cwd:text], packet[text:], filed)
+
+    def _name(self, attempt, number, names):
+        """Tell the call its attempt, task, bag and target by its environment."""
+        os.environ["WINDFALL_ATTEMPT"] = str(attempt)
+        if number >= 0:
+            os.environ["WINDFALL_TASK"] = str(number)
+        if names != self.names:
+            self.names = names
+            for pair in names.split(b"\0") if names else ():
+                os.environb.__setitem__(*pair.split(b"=", 1))
 
     def _run(self, attempt, cwd, text, filed):
         begin = self.clock()
-        os.environ["WINDFALL_ATTEMPT"] = str(attempt)
         if cwd != self.cwd:
             self._move(cwd)
         os.fchdir(self.place)

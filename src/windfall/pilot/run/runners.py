@@ -45,13 +45,17 @@ class Runner:
     def fits(self, environment):
         return self.environment is environment or self.environment == environment
 
-    def send(self, attempt, cwd, text, folder):
-        """Queue a call; return False if there is no room.  OSError: the runner is gone, or a file cannot be written."""
+    def send(self, who, cwd, text, folder):
+        """Queue a call; return False if there is no room.  OSError: the runner is gone, or a file cannot be written.
+
+        `who`: the attempt, the number of its task or None, and its plan."""
+        attempt, number, plan = who
         cwd, text, filed = os.fsencode(cwd), text.encode("utf-8"), len(text) > LARGE
         if filed:
             text = self._file(folder, attempt, text)
         try:
-            self.calls.send(CALL.pack(attempt, filed, len(cwd)) + cwd + text)
+            head = CALL.pack(attempt, -1 if number is None else number, filed, len(plan.names), len(cwd))
+            self.calls.send(head + plan.names + cwd + text)
         except BlockingIOError:
             if filed:
                 os.unlink(text)
@@ -68,12 +72,12 @@ class Runner:
         """Take calls that have not begun out of the queue, but not the attempt `turn`; return their attempts."""
         back = []
         for packet in list(self._packets()):
-            attempt, filed, length = CALL.unpack_from(packet)
+            attempt, _, filed, named, length = CALL.unpack_from(packet)
             if attempt == turn:
                 self.calls.send(packet)  # all others are taken out, so this is the next
                 continue
             if filed:
-                os.unlink(packet[CALL.size + length:])
+                os.unlink(packet[CALL.size + named + length:])
             back.append(attempt)
         return back
 

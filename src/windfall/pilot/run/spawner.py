@@ -10,7 +10,7 @@ Rules
 
 From the agent, per frame a list of
     ("specs", {key: fields}), ("forget", [keys]),
-    ("run", width, [(attempt, key, command, extra, until, gpus, cwd, serial)]),
+    ("run", width, [(attempt, key, command, extra, until, gpus, cwd, serial, number)]),
     ("kill", attempt, why), ("give_back", [attempts]), ("watch", attempt), ("unwatch", attempt), ("hasten",), ("quit",)
 and to it: ("ended", [report]), ("given_back", [attempts]), ("output", attempt, stream, offset, bytes).
 
@@ -33,7 +33,7 @@ from windfall.pilot.notes import short
 from windfall.pilot.run import proctree, spawn, verdict
 from windfall.pilot.run.calls import Calls
 from windfall.pilot.run.channel import ROW, Frames
-from windfall.pilot.run.job import Job, Plan
+from windfall.pilot.run.job import Job, Plan, name_task
 from windfall.pilot.run.slot import Slot, usage
 
 FLUSH_AT = 32                # reports that are sent without delay
@@ -269,13 +269,13 @@ class Spawner:
             self.calls.feed()
 
     def _start(self, task):
-        attempt, key, command, extra, _, gpus, cwd, serial = task
+        attempt, key, command, extra, _, gpus, cwd, serial, number = task
         ROW.pack_into(self.table, 0, serial, 0)
         slot = self.free.pop() if self.free else self._new_slot()
         job = None
         try:
             plan = self._plan(key, extra, gpus)
-            job = Job(attempt, slot, plan, cwd)
+            job = Job(attempt, slot, plan, cwd, number)
             self._launch(job, command)
         except (OSError, ValueError, TypeError, IndexError, AttributeError, BadInput) as error:
             # ValueError to AttributeError: Python cannot pass a malformed command or spec to a system call.
@@ -344,7 +344,7 @@ class Spawner:
             argv = plan.wrapper.argv(command, plan.setup, job.cwd, job.attempt)
         else:
             argv = command if type(command) is list and not plan.setup else spawn.argv_of(command, plan.setup)
-        plan.env[proctree.ATTEMPT_MARK] = str(job.attempt)
+        name_task(plan.env, job.attempt, job.number)
         try:
             return self._try(argv, plan.env, job.slot.fds)
         except FileNotFoundError:

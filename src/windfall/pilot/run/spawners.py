@@ -49,7 +49,7 @@ class SpawnerHandle:
         self.serial += 1
         task.serial = self.serial
         self.runs.append((task.attempt, spec.key, task.command, task.extra, task.start_before, tuple(task.gpus), cwd,
-                          self.serial))
+                          self.serial, task.number))
 
     def _teach(self, spec):
         self.specs[spec.key] = True

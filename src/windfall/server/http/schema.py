@@ -130,6 +130,7 @@ class GrantedGroup(Struct, omit_defaults=True, gc=False):
     tasks: list[Any]
     chain: int | None = None
     behind: list[int] = []
+    numbers: list[int] = []  # of the tasks, within their bag
 
 
 class Grant(Struct, gc=False):
@@ -154,6 +155,7 @@ class ExchangeResponse(Struct, omit_defaults=True, gc=False):
 
 class TaskSpec(Struct, omit_defaults=True):
     bag: int
+    target: str = ""
     kind: str = "command"
     cores: int = 1
     memory: int = 0
