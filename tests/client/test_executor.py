@@ -46,7 +46,7 @@ def test_each_call_knows_its_task_and_its_bag(client, executor):
         return said, [f"{future.bag} {future.task} main" for future in futures]
 
     names = "WINDFALL_BAG", "WINDFALL_TASK", "WINDFALL_TARGET"
-    look = "' '.join(map(__import__('os').environ.get, {}))".format(names)
+    look = f"' '.join(map(__import__('os').environ.get, {names}))"
     found, wanted = asked([executor.submit(eval, look) for _ in range(50)])
     assert found == wanted
     with Executor(client) as other:  # its calls come to the same warm runners

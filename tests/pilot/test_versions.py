@@ -14,8 +14,8 @@ from windfall.pilot import bundle
 SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(bundle.__file__)))
 FOUND = sorted(path for path in glob.glob(os.path.expanduser("~/.pyenv/versions/3.*/bin/python")) + ["/usr/bin/python3"]
                if os.access(path, os.X_OK))
-ALLOWED = {"_thread", "base64", "binascii", "collections", "ctypes", "difflib", "errno", "fcntl", "functools", "gc", "gzip",
-           "hashlib", "zlib", "shutil",
+ALLOWED = {"_thread", "base64", "binascii", "collections", "ctypes", "difflib", "errno", "fcntl", "functools", "gc",
+           "gzip", "hashlib", "zlib", "shutil",
            "json", "marshal", "mmap", "os", "pickle", "queue", "re", "resource", "select", "signal", "socket", "ssl",
            "stat", "struct", "subprocess", "sys", "tarfile", "tempfile", "termios", "threading", "time", "traceback"}
 # Younger than 3.6, in the modules we use; `posix_spawn` is guarded in spawn.py.

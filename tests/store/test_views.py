@@ -152,6 +152,16 @@ def test_started_is_the_servers_clock_where_it_was_told(tmp_path: Path) -> None:
     views.close()
 
 
+def test_an_attempt_starts_no_later_than_its_wall_time_before_its_end(views: Views) -> None:
+    """The server hears of a start late, and at times the pilot's clock is wrong."""
+    late = f.Finished(1_000, 1, 1, [8], [1], [50], [400], [10], [4096])
+    told = f.Finished(1_000, 1, 1, [9, 10], [2, 3], [50, 50], [400, 400], [10, 10], [4096, 4096], {}, [540, 7])
+    failed = end(11, 4, "failed", FAILED)
+    failed.start, failed.wall = 510, 400
+    play(views, [f.Started(700, 1, [8, 9, 10, 11])], [late], [told], [f.Ended(1_000, 1, [failed])])
+    assert [row.started for row in views.results(1)] == [600, 540, 50, 510]
+
+
 def test_summary_and_forgetting(views: Views) -> None:
     play(
         views,

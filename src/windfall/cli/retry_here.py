@@ -95,7 +95,6 @@ def _environment(client: Client, spec: dict[str, Any], directory: Path) -> dict[
     """Return this shell's environment with the task's own variables; unpack its packed Python beside `directory`."""
     from windfall.client.files.archive import download
     from windfall.pilot.files import packed
-
     from windfall.pilot.run.job import bag_variables
 
     environment = {**os.environ, **(spec.get("environment") or {}), **bag_variables(spec)}

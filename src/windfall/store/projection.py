@@ -101,11 +101,14 @@ class Projection:
     def _finished(self, seq: int, fact: f.Finished) -> None:
         bag, pilot, at, started = fact.bag, fact.pilot, fact.at, self._started
         generations = self._generations(bag, fact.tasks) if bag in self._spanned else [0] * len(fact.tasks)
-        starts = [started.get(attempt, at - wall) for attempt, wall in zip(fact.attempts, fact.walls, strict=True)]
-        lists = (fact.attempts, fact.tasks, generations, fact.granted, starts, fact.walls, fact.cpus, fact.rss)
+        reported = fact.starts or [0] * len(fact.tasks)
+        lists = (fact.attempts, reported, fact.granted, fact.walls)
+        starts = [f.began(started.get(attempt), start, granted, at, wall)
+                  for attempt, start, granted, wall in zip(*lists, strict=True)]
+        columns = (fact.attempts, fact.tasks, generations, fact.granted, starts, fact.walls, fact.cpus, fact.rss)
         self.attempts += [
             (bag, task, attempt, seq, generation, O_SUCCEEDED, SUCCEEDED, "", pilot, granted, start, at, wall, cpu, rss)
-            for attempt, task, generation, granted, start, wall, cpu, rss in zip(*lists, strict=True)
+            for attempt, task, generation, granted, start, wall, cpu, rss in zip(*columns, strict=True)
         ]
         for place, detail in fact.details.items():
             self._keep_detail(fact.attempts[place], bag, detail)
@@ -114,7 +117,7 @@ class Projection:
 
     def _ended(self, seq: int, fact: f.Ended) -> None:
         for e in fact.ends:
-            started = self._started.get(e.attempt, fact.at - e.wall)
+            started = f.began(self._started.get(e.attempt), e.start, e.granted, fact.at, e.wall)
             self.attempts.append(
                 (e.bag, e.task, e.attempt, seq, e.generation, e.outcome, e.verdict, e.why, fact.pilot,
                  e.granted, started, fact.at, e.wall, e.cpu, e.rss)

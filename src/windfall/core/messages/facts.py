@@ -507,6 +507,15 @@ class End(msgspec.Struct, array_like=True, gc=False):
         return pack_variant(self.time_retries, self.memory_retries, self.to_fail_over_site)
 
 
+def began(noted: int | None, reported: int, granted: int, ended: int, wall: int) -> int:
+    """Return when an attempt began: not before its grant, and early enough for its wall time.
+
+    `noted` is when the server heard of the start, mostly some time later; `reported` the start by the pilot's clock,
+    0 where none is known."""
+    latest = ended - wall if noted is None else min(noted, ended - wall)
+    return max(granted, min(reported, latest) if reported else latest)
+
+
 class Ended(Fact, tag="ended/1"):
     """Ends of attempts that were not plain successes, or too few to be worth columns."""
 

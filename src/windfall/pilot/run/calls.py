@@ -50,7 +50,8 @@ class Calls:
             spawner.enter(job.cwd)
             slot.runner = runners.start(spawner.script, env, slot, spawner.null)
             spawner.handle(slot.runner.fileno(), lambda fd: self._heard(slot))
-        slot.runner.send((job.attempt, job.number, job.plan), job.cwd, text, spawner.folder)  # its queue is empty: there is room
+        who = (job.attempt, job.number, job.plan)
+        slot.runner.send(who, job.cwd, text, spawner.folder)  # its queue is empty: there is room
         job.pid = slot.runner.pid
         self.busy[slot.number] = slot
 

@@ -29,8 +29,8 @@ def name_task(environment, attempt, number):
 class Plan:
     """A spec made ready to run, once for all its tasks: most tasks of a bag differ in their command alone."""
 
-    __slots__ = ("spec", "env", "call", "names", "setup", "keep", "time", "memory", "disk", "grace", "limited", "check", "plain",
-                 "capture", "check_command", "check_time", "wrapper")
+    __slots__ = ("spec", "env", "call", "names", "setup", "keep", "time", "memory", "disk", "grace", "limited", "check",
+                 "plain", "capture", "check_command", "check_time", "wrapper")
 
     def __init__(self, spec, base, gpus=None):
         """Read a spec.  `base` is the pilot's environment, `gpus` the task's; None where the pilot manages no GPUs."""
@@ -79,13 +79,13 @@ def _environment(spec, base, gpus):
 class Job:
     """A task that runs."""
 
-    __slots__ = ("seen", "attempt", "number", "pid", "slot", "plan", "cwd", "t0", "m0", "out", "err", "deadline", "kill_at",
-                 "check_memory_at", "check_disk_at", "kill_reason", "watched", "report", "left_processes",
+    __slots__ = ("seen", "attempt", "number", "pid", "slot", "plan", "cwd", "t0", "m0", "out", "err", "deadline",
+                 "kill_at", "check_memory_at", "check_disk_at", "kill_reason", "watched", "report", "left_processes",
                  "inspection", "killed_for")
 
-    def __init__(self, attempt, slot, plan, cwd, number=None):
+    def __init__(self, attempt, slot, plan, cwd):
         self.attempt = attempt
-        self.number = number         # the task's, within its bag; None: not named
+        self.number = None           # the task's, within its bag; None: not named
         self.slot = slot
         self.plan = plan
         self.cwd = cwd

@@ -275,7 +275,8 @@ class Spawner:
         job = None
         try:
             plan = self._plan(key, extra, gpus)
-            job = Job(attempt, slot, plan, cwd, number)
+            job = Job(attempt, slot, plan, cwd)
+            job.number = number
             self._launch(job, command)
         except (OSError, ValueError, TypeError, IndexError, AttributeError, BadInput) as error:
             # ValueError to AttributeError: Python cannot pass a malformed command or spec to a system call.

@@ -123,9 +123,13 @@ class RowMaker:
             yield ResultRow(
                 task=task, target=target, params=params, state=TASK_STATES[SUCCEEDED], generation=generation[task],
                 attempt=attempt, outcome=OUTCOMES[O_SUCCEEDED], why="", exit=d.exit, signal=d.signal, site=site,
-                host=host, granted=fact.granted[i], started=commit.started.get(attempt, fact.at - wall),
+                host=host, granted=fact.granted[i], started=self._began(commit, fact, i),
                 ended=fact.at, wall=wall, cpu=fact.cpus[i], rss=fact.rss[i], out_size=d.out_size, err_size=d.err_size,
                 files=d.files, value=d.value, note=d.note, values=d.values, saved=d.saved, scratch=d.scratch)
+
+    def _began(self, commit: RecordedCommit, fact: f.Finished, i: int) -> int:
+        noted, start = commit.started.get(fact.attempts[i]), fact.starts[i] if fact.starts else 0
+        return f.began(noted, start, fact.granted[i], fact.at, fact.walls[i])
 
     def _ended(self, commit: RecordedCommit, fact: f.Ended, e: f.End) -> ResultRow:
         site, host = self._place(fact.pilot)
@@ -136,8 +140,9 @@ class RowMaker:
             task=e.task, target=target, params=params, state=TASK_STATES[e.verdict], generation=e.generation,
             attempt=e.attempt, outcome=OUTCOMES[e.outcome], why=e.why,
             exit=None if silent else exit_of(d.exit, d.signal, e.why), signal=None if silent else d.signal, site=site,
-            host=host, granted=e.granted, started=commit.started.get(e.attempt, fact.at - e.wall), ended=fact.at,
-            wall=e.wall, cpu=e.cpu, rss=e.rss, out_size=d.out_size, err_size=d.err_size, files=d.files, value=d.value,
+            host=host, granted=e.granted, ended=fact.at,
+            started=f.began(commit.started.get(e.attempt), e.start, e.granted, fact.at, e.wall), wall=e.wall, cpu=e.cpu,
+            rss=e.rss, out_size=d.out_size, err_size=d.err_size, files=d.files, value=d.value,
             note=d.note, values=d.values, saved=d.saved, scratch=d.scratch)
 
     def _cancelled(self, commit: RecordedCommit, fact: f.TasksCancelled) -> Iterator[ResultRow]:
