@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -287,3 +288,30 @@ def test_set_up_with_nowhere_to_write_says_what_to_set(checkout: Path, tmp_path:
     answer = run([*read_only, str(checkout / "windfall"), "--version"], {**environment(tmp_path), "HOME": "/proc"})
     assert answer.returncode == 3
     assert "XDG_CACHE_HOME" in answer.stderr
+
+
+# --- as a package -------------------------------------------------------------------------------------------
+
+
+def test_package_runs_in_an_environment_of_ones_own(tmp_path: Path) -> None:
+    source, wheels, own = tmp_path / "checkout", tmp_path / "wheels", tmp_path / "own"
+    shutil.copytree(ROOT / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    shutil.copytree(ROOT / "share", source / "share")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy2(ROOT / name, source)
+    env = environment(tmp_path)
+    made = run([sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", wheels, source], env)
+    assert made.returncode == 0, made.stderr
+    (wheel,) = wheels.glob("windfall-*.whl")
+    made = run([sys.executable, "-m", "venv", "--system-site-packages", own], env)
+    assert made.returncode == 0, made.stderr
+    made = run([own / "bin" / "python", "-m", "pip", "install", "-q", "--no-deps", wheel], env)
+    assert made.returncode == 0, made.stderr
+    (packages,) = own.glob("lib/python3.*/site-packages")
+    (packages / "needs.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    env["WINDFALL_HOME"] = str(tmp_path / "home")
+    ran = run([own / "bin" / "windfall", "run", "--json", "echo {x}", "--sweep", "x=1..3"], env, tmp_path)
+    assert ran.returncode == 0 and '"succeeded": 3' in ran.stdout, ran.stdout + ran.stderr
+    program = "import windfall.client.client as it; print(it.__file__)"
+    asked = run([own / "bin" / "python", "-c", program], env, tmp_path)
+    assert asked.stdout.startswith(str(own))
