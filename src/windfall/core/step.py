@@ -111,7 +111,8 @@ def _finish(turn: Turn) -> None:
         grant_on_hosts(turn)
     if grants.starved_pilots or turn.hosts.to_empty:
         _recall_tasks(turn)
-    _provision(turn)
+    if grants.recheck_waiting or state.provisioned_sites or turn.provision.to_answer:
+        _provision(turn)
     if state.pilots_with_news:
         for number in list(state.pilots_with_news):
             reply.answer_waiting(turn, state.pilots[number])

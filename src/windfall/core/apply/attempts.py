@@ -60,7 +60,7 @@ def granted(state: State, fact: f.Granted) -> None:
     for group in fact.groups:
         bag = state.bags[group.bag]
         cls = class_of(state, bag, group.target, group.variant)
-        _open_rows(state, fact, group, bag, cls)
+        (_open_many if len(group.attempts) > FEW else _open_few)(state, fact, group, bag, cls)
         _activate(bag, cls, group.tasks)
         if cls.overdue:
             _not_overdue(state, cls, group.tasks)  # the new attempts are not
@@ -85,26 +85,14 @@ def _not_overdue(state: State, cls: TaskClass, tasks: list[int]) -> None:
             state.version += 1
 
 
-def _open_rows(state: State, fact: f.Granted, group: f.Group, bag: BagState, cls: TaskClass) -> None:
-    attempts = state.attempts
-    numbers = group.attempts  # the highest number need not have the last row
-    top = numbers[0] & ROW_MASK if len(numbers) == 1 else max([number & ROW_MASK for number in numbers])
-    if top >= attempts.rows:
-        attempts.grow(top + 1 - attempts.rows)
-    if len(group.attempts) > FEW:
-        _open_many(state, fact, group, bag, cls)
-    else:
-        _open_few(state, fact, group, bag, cls)
-    if attempts.indexed:
-        attempts.add_rows(group.bag, [number & ROW_MASK for number in numbers])
-
-
 def _open_few(state: State, fact: f.Granted, group: f.Group, bag: BagState, cls: TaskClass) -> None:
     attempts = state.attempts
     generation = bag.tasks.generation
     high, at, pilot, of, grant = group.bag << TASK_BITS, fact.at, fact.pilot, cls.number, fact.number
     for number, task in zip(group.attempts, group.tasks, strict=True):
         row = number & ROW_MASK
+        if row >= attempts.rows:
+            attempts.grow(row + 1 - attempts.rows)
         if attempts.state[row] != FREE:
             ATTEMPTS.refuse(attempts.state[row], GRANTED, number)
         attempts.number[row] = number
@@ -117,6 +105,8 @@ def _open_few(state: State, fact: f.Granted, group: f.Group, bag: BagState, cls:
         attempts.generation[row] = generation[task]
         attempts.state[row] = GRANTED
         attempts.dirty[row >> CHUNK_BITS] = 1
+    if attempts.indexed:
+        attempts.add_rows(group.bag, [number & ROW_MASK for number in group.attempts])
 
 
 def _open_many(state: State, fact: f.Granted, group: f.Group, bag: BagState, cls: TaskClass) -> None:
@@ -124,6 +114,9 @@ def _open_many(state: State, fact: f.Granted, group: f.Group, bag: BagState, cls
     numbers = np.array(group.attempts, dtype=np.int64)
     tasks = np.array(group.tasks, dtype=np.int64)
     rows = numbers & ROW_MASK
+    top = int(rows.max())  # the highest number need not have the last row
+    if top >= attempts.rows:
+        attempts.grow(top + 1 - attempts.rows)
     ATTEMPTS.check_many(attempts.np_state[rows], GRANTED, numbers)
     attempts.np_number[rows] = numbers
     attempts.np_task[rows] = tasks | ref_of(group.bag, 0)
@@ -134,7 +127,9 @@ def _open_many(state: State, fact: f.Granted, group: f.Group, bag: BagState, cls
     attempts.np_grant[rows] = fact.number
     attempts.np_generation[rows] = bag.tasks.np_generation[tasks]
     attempts.np_state[rows] = GRANTED
-    attempts.mark(int(rows.min()), int(rows.max()))
+    attempts.mark(int(rows.min()), top)
+    if attempts.indexed:
+        attempts.add_rows(group.bag, rows.tolist())
 
 
 def _activate(bag: BagState, cls: TaskClass, tasks: list[int]) -> None:
@@ -247,20 +242,19 @@ def _revive(state: State, row: int) -> None:
 
 
 def _finish_few(attempts: Attempts, t: Tasks, rows: list[int], tasks: list[int]) -> None:
-    states, dirty, may_end = attempts.state, attempts.dirty, ATTEMPTS.into[FREE]
-    for row in rows:
-        if not may_end[states[row]]:
-            ATTEMPTS.refuse(states[row], FREE, attempts.number[row])
-        states[row] = FREE
-        dirty[row >> CHUNK_BITS] = 1
-    attempts.free.extend(rows)
-    states, live, dirty, may_end = t.state, t.live, t.dirty, TASKS.into[SUCCEEDED]
-    for task in tasks:
-        if not may_end[states[task]]:
+    row_may_end, task_may_succeed = ATTEMPTS.into[FREE], TASKS.into[SUCCEEDED]
+    row_states, states = attempts.state, t.state
+    for row, task in zip(rows, tasks):  # noqa: B905 (`finished` made the rows from as many attempts)
+        if not row_may_end[row_states[row]]:
+            ATTEMPTS.refuse(row_states[row], FREE, attempts.number[row])
+        if not task_may_succeed[states[task]]:
             TASKS.refuse(states[task], SUCCEEDED, task)
+        row_states[row] = FREE
+        attempts.dirty[row >> CHUNK_BITS] = 1
         states[task] = SUCCEEDED
-        live[task] = 0
-        dirty[task >> CHUNK_BITS] = 1
+        t.live[task] = 0
+        t.dirty[task >> CHUNK_BITS] = 1
+    attempts.free.extend(rows)
 
 
 def _finish_many(attempts: Attempts, t: Tasks, row_list: list[int], task_list: list[int]) -> None:

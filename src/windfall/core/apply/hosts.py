@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from windfall.core.apply.sites import note_on_site
 from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import FINE
+from windfall.core.state.columns import Hosts
 from windfall.core.state.world import BagState, State
 
 KEPT = 64  # hosts whose last outcome a bag remembers
@@ -24,7 +25,9 @@ def learn_successes(
     `usual`: ms that such a task takes on average, wherever it runs; 0 if unknown.
     """
     h = state.hosts
-    _count_attempts(state, row, n)
+    if h.attempts[row] >= MOST_COUNTED:
+        _halve_counts(h, row)
+    h.attempts[row] += n
     h.success[row] = h.seen[row] = at
     mean, speed = h.mean[row], h.speed[row]
     for wall in samples:
@@ -36,25 +39,30 @@ def learn_successes(
     h.mean[row], h.speed[row] = mean, speed
     h.streak[row] = 0
     day = at // DAY
-    h.today[row] = min(h.today[row] + n, MOST_COUNTED) if h.day[row] == day else n
-    h.day[row] = day
+    if h.day[row] != day:
+        h.day[row], h.today[row] = day, n
+    elif h.today[row] < MOST_COUNTED:
+        h.today[row] += n
     h.dirty[row >> 16] = 1
     if not bag.last_outcome_by_host.get(row):
         _remember(bag, row, True)
 
 
-def _count_attempts(state: State, row: int, n: int) -> None:
-    """Count attempts of a host.  Halving its counts together keeps the shares of failures and losses."""
-    h = state.hosts
+def _halve_counts(h: Hosts, row: int) -> None:
+    """Halve the counts of a host together, so that the shares of failures and losses stay."""
+    for column in (h.attempts, h.failures, h.losses):
+        column[row] >>= 1
+
+
+def _count_attempt(h: Hosts, row: int) -> None:
     if h.attempts[row] >= MOST_COUNTED:
-        for column in (h.attempts, h.failures, h.losses):
-            column[row] >>= 1
-    h.attempts[row] += n
+        _halve_counts(h, row)
+    h.attempts[row] += 1
 
 
 def learn_failure(state: State, bag: BagState, row: int, at: int) -> None:
     h = state.hosts
-    _count_attempts(state, row, 1)
+    _count_attempt(h, row)
     h.failures[row] += 1
     h.streak[row] = min(h.streak[row] + 1, 0xFFFF)
     h.seen[row] = at
@@ -64,7 +72,7 @@ def learn_failure(state: State, bag: BagState, row: int, at: int) -> None:
 
 def learn_loss(state: State, row: int, at: int) -> None:
     h = state.hosts
-    _count_attempts(state, row, 1)
+    _count_attempt(h, row)
     h.losses[row] += 1
     h.seen[row] = at
     h.dirty[row >> 16] = 1
