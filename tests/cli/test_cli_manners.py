@@ -133,3 +133,15 @@ def test_a_range_of_tasks_the_wrong_way_round_is_refused(windfall):
     done = windfall("retry", "1", "5..1")
     said = done.stderr
     assert done.returncode == 2 and "'5..1' is not a range of task numbers" in said and "1..5" in said
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    (["run", "--swep", "x=1..3", "p {x}"], "there is no option '--swep'\n  hint: did you mean '--sweep'?"),
+    (["run", "--memry=2GB", "p"], "there is no option '--memry'\n  hint: did you mean '--memory'?"),
+    (["site", "lst"], "did you mean 'ls'?"),
+    (["ls", "7"], "'7' is one argument too many"),
+    (["pilot", "--tiket", "t"], "there is no option --tiket\n  hint: did you mean --ticket?"),
+])
+def test_an_unknown_option_is_refused_with_the_one_that_was_meant(alone, words, said):
+    done = alone(*words)
+    assert done.returncode == 2 and said in done.stderr, done.stderr

@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from windfall.errors import BadInput
+
+LONGEST = 200  # characters of an unknown word that are compared
 
 
 def _width() -> int:
@@ -24,9 +28,35 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
         super().__init__(prog, max_help_position=28, width=_width())
 
 
+_UNKNOWN = "unrecognized arguments: "  # argparse's own words
+_CHOICE = re.compile(r"argument .*: invalid choice: '([^']*)' \(choose from (.*)\)", re.DOTALL)
+
+
 class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise BadInput(message, f"'{self.prog} --help' lists its arguments and options")
+        lists = f"'{self.prog} --help' lists its arguments and options"
+        if message.startswith(_UNKNOWN):
+            message, hint = self._unknown(message.removeprefix(_UNKNOWN).split(" ", 1)[0])
+            raise BadInput(message, hint or lists)
+        hint = ""
+        if choice := _CHOICE.fullmatch(message):
+            hint = _meant(choice[1], re.findall(r"[\w.-]+", choice[2]))
+        raise BadInput(message, hint or lists)
+
+    def _unknown(self, word: str) -> tuple[str, str]:
+        """Return what is wrong with a word that no option and no argument takes, and the option that was meant."""
+        option = word.partition("=")[0]
+        if option.startswith("-"):
+            return f"there is no option '{option}'", _meant(option, self._option_string_actions)
+        return f"'{word}' is one argument too many", ""
+
+
+def _meant(word: str, known: Iterable[str]) -> str:
+    """Return a hint at the known word nearest to an unknown one; "" if none is near."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(word[:LONGEST], [each for each in known if each != "-h"], 1)
+    return f"did you mean '{near[0]}'?" if near else ""
 
 
 def make(command: str, description: str, examples: str = "") -> Parser:

@@ -47,7 +47,7 @@ def parse(argv):
             continue
         kind = _OPTIONS.get(name[2:]) if name.startswith("--") else None
         if kind is None:
-            raise BadInput("unknown argument {}".format(name), "see --help")
+            raise _unknown(name)
         if not equals:
             if not rest:
                 raise BadInput("{} needs a value".format(name))
@@ -55,6 +55,14 @@ def parse(argv):
         setattr(options, name[2:], _convert(name, kind, value))
     _validate(options)
     return options
+
+
+def _unknown(name):
+    from difflib import get_close_matches
+
+    near = get_close_matches(name[:200], ["--" + option for option in [*_OPTIONS, "quiet", "help", "save"]], 1)
+    hint = "did you mean {}?".format(near[0]) if near else "--help lists the options"
+    return BadInput("there is no option {}".format(name), hint)
 
 
 def _convert(name, kind, value):
