@@ -89,6 +89,14 @@ def test_a_command_that_does_not_exist(tmp_path: Path, long_path: bool) -> None:
     assert [row["state"] for row in line.json("results", 1)] == ["failed", "failed"]
 
 
+def test_missing_program_is_told_once_after_one_attempt(tmp_path: Path) -> None:
+    line = CommandLine(tmp_path / "home", tmp_path)
+    done = line("run", "bin/prog {x}", "-s", "x=1..3")
+    cure = "a task runs in a directory of its own; name the file with --input, or use an absolute path"
+    assert done.returncode == 1 and done.stderr.count(cure) == 1, done
+    assert line.json("show", 1, 0)["attempts"][1:] == []
+
+
 @pytest.mark.root
 def test_a_full_disk_on_the_server(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", 64) as disk:

@@ -55,6 +55,33 @@ def test_missing_command_names_command_and_path(one):
     assert "no-such-command-anywhere" in report["note"] and "PATH" in report["note"] and "/bin" in report["note"]
 
 
+@pytest.mark.parametrize("command", [["bin/prog", "1"], "bin/prog 1 | cat >&2; exit 127", "./prog>out"])
+def test_program_missing_from_the_own_directory_says_what_to_do(one, command):
+    report = one(command)
+    assert (report["o"], report["why"]) == ("failed", "program")
+    assert "directory of its own" in report["note"] and "--input" in report["note"] and "absolute" in report["note"]
+
+
+def test_input_that_is_not_executable_says_what_to_do(server, launch):
+    launch()
+    script = ["prog", server.blob(b"echo here"), 9, 0o644]
+    server.submit([1, ["./prog"]], [2, "./prog"], inputs=[script])
+    for attempt in (1, 2):
+        report = server.result(attempt)
+        assert (report["why"], "chmod +x" in report["note"]) == ("program", True), report
+
+
+@pytest.mark.parametrize("command", ["exit 127", "cd /tmp; bin/prog", "{ bin/prog; }", "/bin/prog-nowhere"])
+def test_shell_that_finds_no_program_may_find_it_on_another_host(one, command):
+    assert one(command)["why"] == "exit"
+
+
+def test_missing_interpreter_may_be_on_another_host(server, launch):
+    launch()
+    server.submit([1, ["./prog"]], inputs=[["prog", server.blob(b"#!/no/interpreter\n"), 18, 0o755]])
+    assert server.result(1)["why"] == "start"
+
+
 def test_file_that_is_not_executable_fails_to_start(one):
     report = one(["/etc/passwd"])
     assert (report["o"], report["why"]) == ("failed", "start")

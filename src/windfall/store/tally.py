@@ -51,7 +51,7 @@ MOST_SLOW = 10
 OTHER = "other"
 REASONS = frozenset((  # reasons that the exchange and the core use
     "", "exit", "signal", "time", "memory", "disk", "output", "start", "input", "cancel", "recall", "stop", "lease",
-    "silence", "silent", "gone", "superseded", "refused", "walltime", "idle", "stopped", "checkpoint",
+    "program", "silence", "silent", "gone", "superseded", "refused", "walltime", "idle", "stopped", "checkpoint",
 ))
 _SPEAKING = frozenset(("exit", "signal", "time", "memory"))  # reasons to which a note adds nothing
 _USAGE = (

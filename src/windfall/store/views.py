@@ -35,7 +35,7 @@ BATCH = 20_000  # attempts that are gathered before a flush
 
 
 _NO_EXIT = frozenset(("signal", "time", "memory", "start", "input", "cancel", "recall", "stop", "lease", "gone",
-                      "superseded", "refused"))
+                      "superseded", "refused", "program"))
 
 
 class ViewRow(msgspec.Struct):

@@ -135,8 +135,8 @@ SPEC = {
 }
 
 OUTCOMES = ("succeeded", "failed", "cancelled", "returned", "lost")
-WHYS = ("", "exit", "signal", "time", "memory", "disk", "output", "start", "input",
-        "cancel", "recall", "stop", "lease", "gone", "superseded", "refused", "behind")
+WHYS = ("", "exit", "signal", "time", "memory", "disk", "output", "start", "program",
+        "input", "cancel", "recall", "stop", "lease", "gone", "superseded", "refused", "behind")
 
 MAX_MESSAGE = 64 << 20   # bytes of one request or answer
 MAX_REPORTS = 4096       # reports in one request

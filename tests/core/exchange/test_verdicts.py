@@ -64,6 +64,14 @@ def test_a_hopeless_exit_costs_all_retries(bench: Bench) -> None:
     assert bench.task(bag) == "ready" and bench.core.state.bags[bag].tasks.failures[0] == 0
 
 
+def test_missing_program_is_not_retried_and_no_host_is_at_fault(bench: Bench) -> None:
+    bag, pilot = bench.submit(shape(retries=5)), bench.pilot()
+    bench.report(pilot, bench.take(pilot)[0][0], "failed", "program")
+    assert bench.task(bag) == "failed" and bench.take(pilot) == []
+    state = bench.core.state
+    assert state.hosts.streak[state.pilots[pilot].row] == 0
+
+
 @pytest.mark.parametrize("outcome", ["returned", "cancelled", "lost"])
 def test_attempt_that_did_not_fail_costs_no_retry(bench: Bench, outcome: str) -> None:
     bag, pilot = bench.submit(shape(retries=0)), bench.pilot()

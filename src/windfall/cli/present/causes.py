@@ -18,6 +18,7 @@ REASONS = {
     "disk": "ran out of disk",
     "output": "did not make an output, or failed its check",
     "start": "could not be started",
+    "program": "has no program to run",
     "input": "could not get an input",
     "gone": "was lost with its pilot",
     "lease": "was lost: its pilot stopped reporting",
@@ -44,6 +45,8 @@ def _by_reason(row: dict[str, Any], most: int) -> str:
         return f"exit {row.get('exit') or 0}"
     if why == "signal":
         return f"killed by signal {row.get('signal')}"
+    if why == "program" and note:
+        return shown(note, 2 * most)
     if why in NOTED and note:
         return f"{REASONS[why]}: {shown(note, most)}"
     return REASONS.get(why, "")
@@ -51,7 +54,8 @@ def _by_reason(row: dict[str, Any], most: int) -> str:
 
 def says(cause: dict[str, Any]) -> str:
     """Say why all tasks of one cause failed; the pattern of their notes replaces a single task's note."""
-    return words({**cause, "note": cause["retry"]["note"] or cause["note"]})
+    note = cause["note"] if cause["retry"]["why"] == "program" else cause["retry"]["note"] or cause["note"]
+    return words({**cause, "note": note})
 
 
 def options(cause: dict[str, Any], causes: list[dict[str, Any]]) -> str:

@@ -82,7 +82,8 @@ ATTEMPT_MOVES: Final = (
 OUTCOMES: Final = ("succeeded", "failed", "cancelled", "returned", "lost")
 O_SUCCEEDED, O_FAILED, O_CANCELLED, O_RETURNED, O_LOST = range(5)
 OUTCOME_CODE: Final = {name: code for code, name in enumerate(OUTCOMES)}
-NO_HOST_FAULT: Final = ("time", "memory")  # reasons of failures that are no host's fault
+NO_HOST_FAULT: Final = ("time", "memory", "program")  # reasons of failures that are no host's fault
+NOT_RETRIED: Final = "program"  # the reason of a failure that every host would repeat
 
 # --- pilots ------------------------------------------------------------------------------------------------------
 LIVE: Final = 0

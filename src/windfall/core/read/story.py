@@ -35,6 +35,7 @@ WHY = {
     "exit": "its command failed", "signal": "a signal killed it", "time": "it ran past its time limit",
     "memory": "it ran out of memory", "disk": "it ran out of disk",
     "output": "an output is missing, or did not pass its check", "start": "it could not be started",
+    "program": "its program is missing from its directory, or not executable",
     "input": "an input could not be had", "gone": "its pilot is dead", "lease": "its pilot's lease expired",
     "silence": "its time limit and a lease passed without a word from its pilot",
     "recall": "the server took it back for another pilot", "behind": "the attempt before it did not succeed",

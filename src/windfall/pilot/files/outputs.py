@@ -14,6 +14,7 @@ from windfall.pilot.files.blobs import Closing, stream_digest
 
 ARCHIVE_BYTES = 1 << 30      # largest directory that is kept
 ARCHIVE_FILES = 100000
+NOT_BEGUN = ("start", "program")
 EARLY = ("stop", "time")     # reasons of an early end after which the next attempt can use the checkpoint
 
 
@@ -35,7 +36,7 @@ class FilesToSend:
         uploads = {}
         if self.checkpoint and why in EARLY:
             uploads["saved"] = self.checkpoint
-        if self.scratch and outcome == "failed" and why != "start":
+        if self.scratch and outcome == "failed" and why not in NOT_BEGUN:
             uploads["scratch"] = True
         return uploads
 

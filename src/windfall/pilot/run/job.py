@@ -81,7 +81,7 @@ class Job:
 
     __slots__ = ("seen", "attempt", "number", "pid", "slot", "plan", "cwd", "t0", "m0", "out", "err", "deadline",
                  "kill_at", "check_memory_at", "check_disk_at", "kill_reason", "watched", "report", "left_processes",
-                 "inspection", "killed_for")
+                 "inspection", "killed_for", "command")
 
     def __init__(self, attempt, slot, plan, cwd):
         self.attempt = attempt
@@ -90,6 +90,7 @@ class Job:
         self.plan = plan
         self.cwd = cwd
         self.pid = 0
+        self.command = None          # what a task that is no Python call runs
         self.out = self.err = None   # a Capture once the task has written
         self.t0 = time.time()
         self.m0 = clock.seconds()

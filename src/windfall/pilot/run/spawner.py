@@ -280,7 +280,7 @@ class Spawner:
             self._launch(job, command)
         except (OSError, ValueError, TypeError, IndexError, AttributeError, BadInput) as error:
             # ValueError to AttributeError: Python cannot pass a malformed command or spec to a system call.
-            self._failed_start(attempt, slot, error, command)
+            self._failed_start(task, slot, error)
             return
         slot.job = job
         self.jobs[job.pid] = self.attempts[attempt] = job
@@ -330,6 +330,7 @@ class Spawner:
         if job.plan.call:
             self.calls.launch(job, command)
         else:
+            job.command = command
             if self.here != job.cwd:
                 self.enter(job.cwd)
             job.pid = self._execute(job, command)
@@ -361,8 +362,8 @@ class Spawner:
                 raise
             return spawn.start(spawn.SHELL, [spawn.SHELL, file] + argv[1:], env, fds)  # a script without #!
 
-    def _failed_start(self, attempt, slot, error, command):
-        number = getattr(error, "errno", None)
+    def _failed_start(self, task, slot, error):
+        attempt, command, cwd, number = task[0], task[2], task[6], getattr(error, "errno", None)
         report = {"a": attempt, "o": "failed", "why": "start", "t0": int(time.time() * 1000), "note": str(error)}
         if number in (errno.ENOSPC, errno.EDQUOT):
             report.update(why="disk", note="no room on the pilot's scratch disk: {}".format(error.strerror))
@@ -370,8 +371,12 @@ class Spawner:
             # The host lacks memory, processes or descriptors; the task is not at fault.
             report.update(o="returned", why="start", note="the host cannot start it now: {}".format(error.strerror))
         elif number and isinstance(command, list) and command:
-            report["note"] = "cannot run {}: {} (PATH is {})".format(
+            is_its_own = error.filename == command[0]  # not that of a container, or of the shell after `setup`
+            missing = verdict.no_program(command[0], slot.path if cwd is None else cwd) if is_its_own else ""
+            report["note"] = missing or "cannot run {}: {} (PATH is {})".format(
                 short(repr(command[0]), 150), error.strerror, short(self.base.get("PATH", spawn.DEFAULT_PATH), 250))
+            if missing:
+                report["why"] = "program"
         self.here = None
         if slot.path is not None and not os.path.isdir(slot.path):
             slot.abandon()

@@ -5,11 +5,13 @@ Reasons count in this order: the spawner ended the task (cancel, stop, a limit),
 """
 
 import os
+import re
 import signal
 
 from windfall.errors import BadInput
 from windfall.pilot.files import checks
 from windfall.pilot.files.staging import inside
+from windfall.pilot.notes import short
 
 ROOM = 1 << 16               # bytes: a disk with less room is full
 
@@ -25,6 +27,9 @@ _NOTES = {
     "memory": "over its memory limit of {} MB",
     "disk": "over its disk limit of {} MB",
 }
+
+
+_FIRST_WORD = re.compile(r"\s*([\w.@%+,:-]*(?:/[\w.@%+,:-]+)+)(?=[\s;&|<>]|$)")  # of a shell's text: a plain path
 
 
 def judge(report, code, number, job):
@@ -79,6 +84,9 @@ def _check(report, code, check, job):
     if not_prepared:
         return _fail(report, "start", not_prepared)
     if code not in (check.get("exit") or [0]):
+        missing = _no_program_for_shell(code, job)
+        if missing:
+            return _fail(report, "program", missing)
         if full(job.cwd):
             return _fail(report, "disk", "exit code {}, with the pilot's scratch disk full".format(code))
         return _fail(report, "exit", "exit code {}".format(code))
@@ -86,6 +94,29 @@ def _check(report, code, check, job):
         if not os.path.exists(os.path.join(job.cwd, inside(path))):
             return _fail(report, "output", "the file {} is missing".format(path))
     return None
+
+
+def no_program(name, folder):
+    """Return a sentence if no host could run this program, since a path in the task's own directory leads to none;
+    else "".
+    """
+    if not folder or "/" not in name or name.startswith("/"):
+        return ""
+    path, shown = os.path.join(folder, name), short(repr(name), 60)
+    if not os.path.lexists(path):
+        return ("cannot run {}: a task runs in a directory of its own; name the file with --input, or use an absolute"
+                " path".format(shown))
+    if os.path.isfile(path) and not os.stat(path).st_mode & 0o111:
+        return "cannot run {}: the file is not executable; chmod +x it, or name its interpreter".format(shown)
+    return ""
+
+
+def _no_program_for_shell(code, job):
+    """Do the same for the first word of a shell's command, after the exit code by which a shell tells of it."""
+    if code not in (126, 127) or not isinstance(job.command, str) or job.plan.setup or job.plan.wrapper is not None:
+        return ""
+    first = _FIRST_WORD.match(job.command)
+    return no_program(first.group(1), job.cwd) if first else ""
 
 
 def judge_found(report, found):

@@ -26,6 +26,7 @@ from windfall.core.messages.lifecycle import (
     FAILED,
     FIRST_FINAL,
     GRANTED,
+    NOT_RETRIED,
     O_FAILED,
     O_LOST,
     O_SUCCEEDED,
@@ -157,7 +158,8 @@ def _count_failure(turn: Turn, row: int, end: f.End, shape: f.TargetShape) -> No
         end.time_retries += cls.time_retries == end.time_retries
     elif end.why == "memory" and shape.memory and end.memory_retries < min(shape.memory_retries, 15):
         end.memory_retries += cls.memory_retries == end.memory_retries
-    elif end.why == "exit" and end.detail is not None and end.detail.exit in shape.exits_not_retried:
+    elif end.why == NOT_RETRIED or (
+            end.why == "exit" and end.detail is not None and end.detail.exit in shape.exits_not_retried):
         end.failures = MAX_FAILURES
     else:
         end.failures = min(end.failures + 1, MAX_FAILURES)
