@@ -105,10 +105,21 @@ def test_bags_are_chosen_by_age_and_state():
     assert [bag["bag"] for bag in chosen(bags, 0, "succeeded", 1000)] == [0, 2]
 
 
+def test_rm_without_server_frees_files_and_says_how_much(alone):
+    (alone.folder / "in").write_bytes(bytes(3_000_000))
+    for name in ("a", "b"):
+        command = f"head -c 2000000 in > out; echo {name} >> out"
+        assert alone("run", command, "-q", "--input", "in", "--output", "out", "--name", name).returncode == 0
+    assert "2 MB" in alone("rm", "a", "--dry-run").stdout.splitlines()[-1]
+    assert alone("rm", "a").stdout == "bag 1 is removed; 2 MB freed\n"
+    assert alone("rm", "b").stdout == "bag 2 is removed; 5 MB freed\n"
+    assert not [path for path in (alone.home / "blobs").rglob("*") if path.is_file()]
+
+
 def test_rm_of_several_and_by_age(alone):
     for n in range(3):
         assert alone("run", "true", "-q", "--name", f"n{n}").returncode == 0
-    assert alone.json("rm", "--older", "1d") == {"bags": [], "removed": True}
+    assert alone.json("rm", "--older", "1d") == {"bags": [], "removed": True, "freed": 0}
     assert alone.json("rm", "--state", "succeeded", "--dry-run") == {"bags": [1, 2, 3], "removed": False}
     assert alone.json("rm", "n0", "2")["bags"] == [1, 2]
     assert alone.json("rm", "--older", "0s")["bags"] == [3]

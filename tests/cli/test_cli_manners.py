@@ -55,7 +55,7 @@ def test_rm_refuses_a_bag_that_has_not_ended(windfall):
     done = windfall("rm", bag)
     assert (done.returncode, f"windfall cancel {bag}" in done.stderr) == (3, True)
     windfall("cancel", bag)
-    assert windfall.json("rm", bag) == {"bags": [bag], "removed": True}
+    assert windfall.json("rm", bag) == {"bags": [bag], "removed": True, "freed": 0}
     assert windfall("show", bag).returncode == 2
 
 

@@ -6,6 +6,7 @@ import hashlib
 import os
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -168,6 +169,16 @@ def test_unreferenced_blob_is_deleted_when_it_is_old(blobs: Blobs, tmp_path: Pat
         blobs.size("Bob é", other)
     assert blobs.size("ann", kept) == 4
     assert blobs.delete_unreferenced(lambda owner, sha: False) == 0  # asking renewed it
+
+
+def test_settled_blob_is_deleted_at_once_unless_it_was_touched_since_the_mark(blobs: Blobs) -> None:
+    sha = blobs.put("ann", b"input")
+    before = blobs.mark()
+    blobs.settle("ann", [sha, SHA])
+    assert blobs.delete_unreferenced(lambda owner, sha: False, mark=before) == 0
+    time.sleep(0.02)  # a file system's clock ticks every few milliseconds
+    assert blobs.delete_unreferenced(lambda owner, sha: False, owner="bob", mark=blobs.mark()) == 0
+    assert blobs.delete_unreferenced(lambda owner, sha: False, owner="ann", mark=blobs.mark()) == len(b"input")
 
 
 def test_unfinished_upload_is_deleted_when_it_is_old(blobs: Blobs, tmp_path: Path) -> None:

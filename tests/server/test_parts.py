@@ -9,7 +9,7 @@ import pytest
 from server_tools import Client, Pilot
 
 from windfall.model.spec import Flows, Sweep, Table
-from windfall.server import retention
+from windfall.server.files import named_blobs
 
 
 def table(*values, name="x"):
@@ -111,7 +111,7 @@ def test_appended_part_is_returned_by_target_with_edges_and_flows(client):
 def test_blobs_that_only_a_part_names_are_kept():
     source = Sweep(axes=[Table(columns=["x"], text="1", count=1)])
     entry = (0, source, [{"a": ("f" * 64, 1, 2)}], b"", Flows(blobs=[("b" * 64, 4, 0o644)]), (1, 2))
-    assert retention._appended_blobs(msgspec.msgpack.encode(entry)) == {"f" * 64, "b" * 64}
+    assert named_blobs.appended_blobs(msgspec.msgpack.encode(entry)) == {"f" * 64, "b" * 64}
 
 
 @pytest.mark.parametrize("body, says", [

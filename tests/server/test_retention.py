@@ -1,6 +1,7 @@
 """Retention deletes the rows and blobs of removed bags, and no others."""
 
 import asyncio
+import hashlib
 import os
 import time
 
@@ -14,6 +15,7 @@ from windfall.errors import StoreError
 from windfall.model.spec import Bag, Input, Items, Range, Sweep, Target
 from windfall.server import retention
 from windfall.server.embedded import Embedded
+from windfall.server.files import named_blobs
 from windfall.store import codec
 from windfall.store.journal import Budget, Journal
 
@@ -27,7 +29,6 @@ def sweep(name):
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     monkeypatch.setattr(retention, "PAUSE_S", 0.05)
-    monkeypatch.setattr(retention, "BLOB_AGE_S", 0.0)
     return tmp_path / "home"
 
 
@@ -192,11 +193,94 @@ def test_a_step_waits_for_a_quiet_moment(monkeypatch):
     assert asyncio.run(looks(busy)) == 1000 - 2 * retention.PATIENCE  # never quiet: a step all the same
 
 
-def test_abandoned_uploads_go_at_the_start(home, monkeypatch):
+def put(client, body, **headers):
+    sha = hashlib.sha256(body).hexdigest()
+    assert client.call("PUT", f"/v1/blobs/{sha}", raw=body, **headers).status == 201
+    return sha
+
+
+def holds(client, sha):
+    return client.call("HEAD", f"/v1/blobs/{sha}").status == 200
+
+
+def free(client):
+    return client.call("POST", "/v1/usage/free", {}).body["freed"]
+
+
+def reading(sha):
+    return small(1, inputs=[{"path": "in", "blob": sha, "size": 9}])
+
+
+def remove(client, bag):
+    client.call("POST", f"/v1/bags/{bag}/cancel", {})
+    assert client.call("POST", f"/v1/bags/{bag}/remove").status == 200
+
+
+def test_input_is_freed_with_the_last_bag_that_names_it(server, client):
+    sha = put(client, b"an input!")
+    first, second = client.submit(reading(sha)), client.submit(reading(sha))
+    remove(client, first)
+    assert free(client) == 0 and holds(client, sha)
+    client.submit(reading(sha))  # which takes back the time that `holds` asked for
+    for bag in (second, second + 1):
+        remove(client, bag)
+    assert free(client) == 9 and not holds(client, sha)
+
+
+def test_file_that_no_bag_has_named_yet_is_not_freed(server, client):
+    sha = put(client, b"an input!")
+    assert free(client) == 0 and holds(client, sha)
+    client.submit(reading(sha))
+
+
+def test_file_found_for_the_next_bag_is_not_freed_with_the_last_one(server, client):
+    sha = put(client, b"an input!")
+    bag = client.submit(reading(sha))
+    assert holds(client, sha)  # a client is about to submit another bag
+    remove(client, bag)
+    assert free(client) == 0
+    client.submit(reading(sha))
+
+
+def test_output_is_kept_between_upload_and_report_and_freed_with_its_bag(server, client):
+    bag, pilot = client.submit(small(1, outputs=["out"])), Pilot(client)
+    ((attempt, *_),) = pilot.get()
+    sha = put(pilot.client, b"result", X_Attempt=str(attempt))
+    assert free(client) == 0
+    pilot.finish([attempt], files=[["out", sha, 6, 0o644]])
+    assert free(client) == 0
+    assert client.call("GET", f"/v1/blobs/{sha}").status == 200
+    remove(client, bag)
+    assert free(client) == 6
+
+
+def test_free_leaves_files_of_other_users(server, client):
+    bob = Plain(client.profile, client.token_for("user", user="bob")["token"])
+    sha = put(bob, b"an input!")
+    remove(bob, bob.submit(reading(sha)))
+    assert free(client) == 0
+    assert free(bob) == 9
+
+
+def test_next_server_frees_what_an_earlier_one_left(home, monkeypatch):
+    server = Embedded(home)
+    client = Plain(server.start())
+    remove(client, client.submit(reading(put(client, b"an input!"))))
+    server.stop()
+    assert len(blobs(home)) == 1
+    monkeypatch.setattr(retention, "START_S", 0.0)
+    server = Embedded(home)
+    server.start()
+    until(lambda: not blobs(home))
+    server.stop()
+
+
+def test_abandoned_uploads_go_within_the_hour(home, monkeypatch):
+    assert retention.UPLOAD_AGE_S + retention.UPLOADS_S < retention.HOUR_S
     monkeypatch.setattr(retention, "START_S", 0.0)
     folder = home / "uploads" / "ann"
     folder.mkdir(parents=True)
-    for name, age in (("a" * 64, 8 * 86_400), ("b" * 64, 3_600)):
+    for name, age in (("a" * 64, 3_600), ("b" * 64, 1_800)):
         (folder / name).write_bytes(b"piece")
         os.utime(folder / name, (time.time() - age,) * 2)
     server = Embedded(home)
@@ -209,6 +293,6 @@ def test_inputs_are_found_in_packed_specifications():
     files = [Input(path=name, blob=name * 64, size=1) for name in "ab"]
     bag = Bag(name="x", targets=[Target(name="one", command="true", inputs=files[:1]),
                                  Target(name="two", command="true", inputs=files)])
-    assert retention.inputs_of(submission(0, "ann", bag).spec) == {"a" * 64, "b" * 64}
+    assert named_blobs.inputs_of(submission(0, "ann", bag).spec) == {"a" * 64, "b" * 64}
     calls = Bag(name="x", targets=[Target(kind="call", source=Items(items=["Zg== MQ==", f"Zg== @{'c' * 64}:9"]))])
-    assert retention.inputs_of(submission(0, "ann", calls).spec) == {"c" * 64}
+    assert named_blobs.inputs_of(submission(0, "ann", calls).spec) == {"c" * 64}

@@ -103,6 +103,7 @@ class AsyncClient:
     pause = _awaited(Client.pause)
     unpause = _awaited(Client.unpause)
     remove = _awaited(Client.remove)
+    free = _awaited(Client.free)
     fetch = _awaited(Client.fetch)
     fetch_some = _awaited(Client.fetch_some)
     upload = _awaited(Client.upload)

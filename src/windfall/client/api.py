@@ -166,6 +166,10 @@ class Api:
         """Return the bytes that files take, of each bag and, under a quota, of all; see the HTTP reference."""
         return self._get("/v1/usage" + ("" if bags else "?bags=0"))
 
+    def free(self) -> int:
+        """Delete the files on the server that no bag needs, such as those of removed bags; return the bytes freed."""
+        return int(self._object(self._http.post("/v1/usage/free", {}, repeatable=True))["freed"])
+
     def running(self, bag: BagRef, most: int = PAGE) -> list[int]:
         """Return up to `most` tasks that have started, the one that has run longest first."""
         return list(self._get(f"{self._path(bag)}/running?limit={most:d}")["tasks"])

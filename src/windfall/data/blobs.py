@@ -9,8 +9,9 @@ Rules
   * A complete blob was hashed while it came, flushed and renamed, and its directory was flushed.  No half-written file
     has a blob's name.
   * Names are checked and owners escaped; no call follows a symbolic link; modes are 0700 and 0600.
-  * A blob may be collected when no bag refers to it and nobody has asked for it for a while; asking for it renews it,
-    so that a client that found it has time to refer to it.
+  * A blob is garbage when no bag refers to it.  A client that sent a blob, or found it here, has time to submit the bag
+    that names it: the blob's modification time says when that was.  Once a bag or an attempt has taken the blob
+    (`settle`), the time is 0, and the blob is deleted as soon as it is garbage.
 
 All calls block; the server makes them in threads.
 """
@@ -66,12 +67,17 @@ class Blobs:
 
     # --- reading ----------------------------------------------------------------------------------------------
 
-    def size(self, owner: str, sha: str) -> int:
-        """Return the size of a complete blob and renew it; raise NotFound if there is none."""
+    def size(self, owner: str, sha: str, renew: bool = True) -> int:
+        """Return the size of a complete blob; `renew` gives the caller time to name it in a bag.  Raise NotFound if
+        there is no such blob."""
         try:
-            with self.open(owner, sha) as file:
-                os.utime(file.fileno())
-                return os.fstat(file.fileno()).st_size
+            with self.open(owner, sha) as file, self._mutex:
+                about = os.fstat(file.fileno())
+                if not about.st_nlink:
+                    raise _absent(sha)  # deleted since it was opened
+                if renew:
+                    os.utime(file.fileno())
+                return about.st_size
         except PermissionError as error:
             raise _absent(sha) from error
 
@@ -165,17 +171,35 @@ class Blobs:
 
     # --- cleaning ---------------------------------------------------------------------------------------------
 
-    def delete_unreferenced(self, keep: Callable[[str, str], bool], older_than: float = 86_400) -> int:
-        """Delete the blobs that `keep(owner, sha)` refuses and nobody asked for so long; return the bytes freed."""
+    def settle(self, owner: str, shas: Iterable[str]) -> None:
+        """Note that a bag or an attempt has taken these blobs: they need no time of grace any more."""
+        for sha in shas:
+            with suppress(FileNotFoundError):
+                os.utime(self._blob(owner, sha), (0, 0), follow_symlinks=False)
+
+    def mark(self) -> int:
+        """Return a time by the disk's clock.  A blob whose status changed since then was touched since then."""
+        os.utime(self._complete)
+        return os.stat(self._complete).st_ctime_ns
+
+    def delete_unreferenced(
+        self, keep: Callable[[str, str], bool], older_than: float = 86_400, *, owner: str = "", mark: int | None = None,
+    ) -> int:
+        """Delete the blobs that `keep(owner, sha)` refuses and nobody asked for so long; return the bytes freed.
+
+        `owner` names the one owner whose blobs are looked at.  Blobs touched since `mark` stay: the caller listed what
+        to keep after it.
+        """
         freed = 0
         limit = time.time() - older_than
-        for owner, sha, path in self._walk():
-            with suppress(FileNotFoundError, Conflict), self._alone(self._upload(owner, sha)):
+        for each, sha, path in self._walk(owner):
+            if keep(each, sha):
+                continue
+            with suppress(FileNotFoundError, Conflict), self._alone(self._upload(each, sha)), self._mutex:
                 found = path.lstat()
-                if found.st_mtime <= limit and not keep(owner, sha):
-                    with self._mutex:
-                        path.unlink()
-                        self._count(owner, sha, found.st_size, 0)
+                if found.st_mtime <= limit and (mark is None or found.st_ctime_ns < mark):
+                    path.unlink()
+                    self._count(each, sha, found.st_size, 0)
                     freed += found.st_size
         return freed
 
@@ -272,8 +296,8 @@ class Blobs:
             with self._mutex:
                 self._busy.discard(upload)
 
-    def _walk(self) -> Iterator[tuple[str, str, Path]]:
-        for path in self._complete.glob("*/*/*"):
+    def _walk(self, only: str = "") -> Iterator[tuple[str, str, Path]]:
+        for path in self._complete.glob(f"{escape(only) if only else '*'}/*/*"):
             owner, sha = unescape(path.parent.parent.name), path.parent.name + path.name
             if _SHA.fullmatch(sha):
                 yield owner, sha, path

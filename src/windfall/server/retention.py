@@ -5,7 +5,11 @@ Rules
     name, a restarted server tells whether to resume a pass or to begin one.
   * A step waits until the writer has done nothing for LOOK_S.  On a server that is never idle, a step runs after
     PATIENCE such waits.
-  * A thread searches the disk for blobs.
+  * A thread searches the disk for blobs.  Such a search follows each removal, and runs at the start and every hour,
+    because an earlier process may have removed bags, or ended before its search.  `free` runs one at once.
+  * The search deletes a blob that no bag, result or attempt refers to.  Only a blob that a client sent or found here,
+    and that no bag has named since, stays for BLOB_AGE_S.
+  * Unfinished uploads without a new piece for UPLOAD_AGE_S go.
   * Where an age is set (`keep`), the server removes each bag whose end and last change are longer ago.
 """
 
@@ -13,16 +17,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
-
-import msgspec
 
 from windfall.core.messages import events
 from windfall.core.messages.facts import BagRemoved, Fact
 from windfall.data.blobs import Blobs
 from windfall.errors import WindfallError
-from windfall.model.calls import blobs_in
+from windfall.server.files.named_blobs import named
 from windfall.store.journal import Budget
 from windfall.store.retention import DropRemovedBags
 
@@ -33,13 +35,15 @@ PAUSE_S = 2.0  # after a removal
 LOOK_S = 0.02  # without a step of the core: the server counts as idle
 PATIENCE = 50  # waits for an idle moment before a step runs all the same
 STEP = Budget(rows=50, bytes=256 << 10)  # of the journal, per turn of the loop
-DAY_S = 86_400.0
 HOUR_S = 3_600.0
-BLOB_AGE_S = 86_400.0  # for which a blob that no bag needs is kept: its bag may be on the way
+BLOB_AGE_S = 86_400.0  # for which a blob that no bag has named yet is kept: its bag may be on the way
+UPLOADS_S = 300.0  # between two looks for abandoned uploads
+UPLOAD_AGE_S = 3_000.0  # without a new piece: with UPLOADS_S, an abandoned upload goes within the hour
 
 
 class Retention:
-    """`commit` listens to the writer; `start` resumes a pass that an earlier process left; `stop` cancels the rest."""
+    """`commit` listens to the writer; `start` resumes a pass that an earlier process left; `stop` cancels the rest.
+    `also` returns further blobs to keep, beside those that bags and results name; it is asked first."""
 
     def __init__(
         self, writer: Any, projector: Any, blobs: Callable[[], Blobs], also: Callable[[], set[str]] = set
@@ -47,43 +51,45 @@ class Retention:
         self._writer = writer
         self._projector = projector
         self._blobs = blobs
-        self._also = also  # returns further blobs to keep, beside those of bags and results
+        self._also = also
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._searching = asyncio.Lock()
+        self._timers: dict[str, asyncio.TimerHandle] = {}
         self._again = False
         self.keep = 0  # ms; 0: for ever
-        self._hours: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        self._timer = self._loop.call_later(START_S, self._daily)
-        if self.keep:
-            self._hours = self._loop.call_later(START_S, self._hourly)
+        for name, function in (("hours", self._hourly), ("uploads", self._look_for_uploads)):
+            self._timers[name] = self._loop.call_later(START_S, function)
 
     def _hourly(self) -> None:
-        self._hours = self._loop.call_later(HOUR_S, self._hourly)
+        self._timers["hours"] = self._loop.call_later(HOUR_S, self._hourly)
+        if self.keep:
+            self._remove_old_bags()
+        self._ask_for_pass()
+
+    def _remove_old_bags(self) -> None:
         oldest = self._writer.clock.now() - self.keep
         for bag in list(self._writer.state.bags.values()):
             if bag.ended and max(bag.ended, bag.changed) < oldest and not self._writer.closed:
                 log.info("bag %d of %s removed: it is older than the server keeps bags", bag.number, bag.owner)
                 self._writer.put(events.Remove(0, bag.number, by="keep"))
 
+    def _look_for_uploads(self) -> None:
+        self._timers["uploads"] = self._loop.call_later(UPLOADS_S, self._look_for_uploads)
+        self._loop.run_in_executor(None, _drop_uploads, self._blobs)
+
     def commit(self, position: int, at: int, facts: list[Fact]) -> None:
         if any(type(fact) is BagRemoved for fact in facts):
             self._ask_for_pass()
 
     def stop(self) -> None:
-        for each in (self._task, self._timer, self._hours):
+        for each in (self._task, *self._timers.values()):
             if each is not None:
                 each.cancel()
 
     # --- when -------------------------------------------------------------------------------------------------
-
-    def _daily(self) -> None:
-        self._timer = self._loop.call_later(DAY_S, self._daily)
-        self._loop.run_in_executor(None, _drop_uploads, self._blobs)
-        if self._unfinished():
-            self._ask_for_pass()
 
     def _ask_for_pass(self) -> None:
         self._again = True
@@ -95,8 +101,9 @@ class Retention:
             await asyncio.sleep(PAUSE_S)
             self._again = False
             try:
-                await self._shrink_journal()
-                await self._drop_blobs()
+                if self._unfinished():
+                    await self._shrink_journal()
+                await self.free()
             except WindfallError as error:
                 log.error("removed bags still take disk space, retention failed: %s", error)
 
@@ -137,14 +144,26 @@ class Retention:
 
     # --- file contents ----------------------------------------------------------------------------------------
 
-    async def _drop_blobs(self) -> None:
-        wanted = await self._projector.ask(lambda views: views.blobs())
-        bags = list(self._writer.state.bags.values())
-        wanted |= self._also()
-        wanted.update(sha for bag in bags for files in bag.checkpoints.values() for _, sha, _, _ in files)
-        specs = [bag.spec for bag in bags]
-        appended = [more for bag in bags for more in bag.appended]
-        await self._loop.run_in_executor(None, lambda: _drop_unwanted(self._blobs, wanted, specs, appended))
+    async def free(self, owner: str = "") -> int:
+        """Delete the blobs that nobody needs, of one owner or of all; return the bytes freed."""
+        async with self._searching:
+            mark = await self._in_thread(lambda: self._blobs().mark())
+            wanted = self._also()  # before the views: a report moves blobs from the attempt that sent them to the views
+            wanted |= await self._projector.ask(lambda views: views.blobs(owner))
+            bags = [bag for bag in self._writer.state.bags.values() if not owner or bag.owner == owner]
+            wanted.update(sha for bag in bags for files in bag.checkpoints.values() for _, sha, _, _ in files)
+            specs = [bag.spec for bag in bags]
+            appended = [more for bag in bags for more in bag.appended]
+
+            def drop() -> int:
+                wanted.update(named(specs, appended))
+                return self._blobs().delete_unreferenced(
+                    lambda _, sha: sha in wanted, BLOB_AGE_S, owner=owner, mark=mark)
+
+            return await self._in_thread(drop)
+
+    async def _in_thread(self, function: Callable[[], int]) -> int:
+        return await self._loop.run_in_executor(None, function)
 
 
 def _parse(name: str) -> tuple[int, int]:
@@ -155,80 +174,9 @@ def _parse(name: str) -> tuple[int, int]:
     return int(numbers[0]), int(numbers[1])
 
 
-# --- in a thread ------------------------------------------------------------------------------------------------
-
-class _Input(msgspec.Struct):
-    blob: str = ""
-
-
-class _Family(msgspec.Struct):
-    files: dict[str, tuple[str, int, int]] = {}
-
-
-class _Target(msgspec.Struct):
-    inputs: list[_Input] = []
-    families: list[_Family] = []
-    packed: _Input | None = None
-
-
-class _Flows(msgspec.Struct):
-    blobs: list[tuple[str, int, int]] = []
-
-
-class _Inputs(msgspec.Struct):
-    """The input blobs of a bag's specification; the decoder skips all other fields."""
-
-    targets: list[_Target] = []
-    flows: _Flows | None = None
-
-
-_decode_inputs = msgspec.msgpack.Decoder(_Inputs).decode
-
-
-def inputs_of(spec: bytes) -> set[str]:
-    found, inputs = blobs_in(spec), _decode_inputs(spec)
-    if inputs.flows is not None:
-        found.update(blob for blob, _, _ in inputs.flows.blobs)
-    for target in inputs.targets:
-        found.update(each.blob for each in target.inputs)
-        found.update(blob for family in target.families for blob, _, _ in family.files.values())
-        if target.packed is not None:
-            found.add(target.packed.blob)
-    return found
-
-
-class _AppendBlobs(msgspec.Struct, array_like=True):
-    target: int
-    source: msgspec.Raw
-    files: list[dict[str, tuple[str, int, int]]] = []
-    edges: msgspec.Raw = msgspec.Raw()
-    flows: _Flows | None = None
-
-
-_decode_append_blobs = msgspec.msgpack.Decoder(_AppendBlobs).decode
-
-
-def _appended_blobs(packed: bytes) -> set[str]:
-    found, more = blobs_in(packed), _decode_append_blobs(packed)
-    found.update(blob for files in more.files for blob, _, _ in files.values())
-    if more.flows is not None:
-        found.update(blob for blob, _, _ in more.flows.blobs)
-    return found
-
-
-def _drop_unwanted(
-    blobs: Callable[[], Blobs], wanted: set[str], specs: Iterable[bytes], appended: Iterable[bytes]
-) -> None:
-    for spec in specs:
-        wanted |= inputs_of(spec)
-    for more in appended:
-        wanted |= _appended_blobs(more)
-    blobs().delete_unreferenced(lambda owner, sha: sha in wanted, BLOB_AGE_S)
-
-
 def _drop_uploads(blobs: Callable[[], Blobs]) -> None:
     try:
-        freed = blobs().delete_stale_uploads()
+        freed = blobs().delete_stale_uploads(UPLOAD_AGE_S)
     except OSError as error:
         log.error("abandoned uploads still take disk space: %s", error)
     else:

@@ -112,8 +112,10 @@ class Runtime:
         self.admin.local_tls = self.local_tls
         self.admin.problems = self.problems
         self.admin.describe = lambda: _describe(table)
-        self.keeper = Retention(w, self.projector, self.blobs.store, self.gatherer.list_blobs)
+        self.keeper = Retention(w, self.projector, self.blobs.store,
+                                lambda: self.gatherer.list_blobs() | self.blobs.sent.of_attempts_in_play())
         self.keeper.keep = options.keep
+        self.bags.free = self.keeper.free
         if options.quota:
             self.bags.quota = self.blobs.quota = Quota(options.quota, self.blobs.store, self.projector, w.state.bags)
         heard = (self.projector, self.gatherer, self.hub, self.live, self.keeper)

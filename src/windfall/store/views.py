@@ -261,14 +261,17 @@ class Views:
         names = [column[0] for column in cursor.description]
         return [dict(zip(names, row, strict=True)) for row in cursor]
 
-    def blobs(self) -> set[str]:
-        """Return the blobs that results refer to, without those of removed bags.
+    def blobs(self, owner: str = "") -> set[str]:
+        """Return the blobs that results refer to, those of one owner or of all, without those of removed bags.
 
         Checkpoints are not among them: the core knows which ones tasks may still need.
         """
+        there = "bag NOT IN (SELECT bag FROM bag WHERE removed)"
+        if owner:
+            there = "bag IN (SELECT bag FROM bag WHERE owner = ? AND NOT removed)"
         rows = self._reader().execute(
-            "SELECT files, scratch FROM detail WHERE (files IS NOT NULL OR scratch IS NOT NULL)"
-            " AND bag NOT IN (SELECT bag FROM bag WHERE removed)")
+            f"SELECT files, scratch FROM detail WHERE (files IS NOT NULL OR scratch IS NOT NULL) AND {there}",
+            (owner,) if owner else ())
         wanted: set[str] = set()
         for files, scratch in rows:
             wanted.update(sha for _, sha, _, _ in _decode_files(files or b"[]"))

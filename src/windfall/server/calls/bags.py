@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
@@ -123,6 +123,7 @@ class BagCalls:
         self._nudge = nudge
         self._stories = stories
         self.quota: Quota | None = None
+        self.free: Callable[[str], Awaitable[int]] | None = None
         self._loop = asyncio.get_running_loop()
         self._checks = ThreadPoolExecutor(2, "checks")  # separate threads: slow checks must not delay file transfers
 
@@ -154,15 +155,22 @@ class BagCalls:
         request.body = b""
         await self._admit(owner, len(body))
         event, inputs = await self._in_thread(lambda: _read_bag(body, owner, key))
-        if inputs:
-            await self._loop.run_in_executor(None, self._find_inputs, owner, inputs)
-        done = await self._writer.do(event)
+        done = await self._do_with_inputs(event, owner, inputs)
         return reply_json(schema.Submitted(done.value, done.extra, self._writer.position), 201)
 
     async def _admit(self, owner: str, more: int) -> None:
         """Check the quota for a new description; a short one does not count."""
         if self.quota is not None:
             await self.quota.admit(owner, more if more > SHORT else 0)
+
+    async def _do_with_inputs(self, event: events.Event, owner: str, inputs: dict[str, str]) -> Any:
+        """Put an event whose tasks take these inputs; from then on the bag keeps the files."""
+        if not inputs:
+            return await self._writer.do(event)
+        await self._loop.run_in_executor(None, self._find_inputs, owner, inputs)
+        done = await self._writer.do(event)
+        await self._loop.run_in_executor(None, self._blobs().settle, owner, inputs)
+        return done
 
     def _find_inputs(self, owner: str, inputs: dict[str, str]) -> None:
         blobs = self._blobs()
@@ -182,9 +190,7 @@ class BagCalls:
             event, inputs = _read_append(body, bag, spec, key)  # decoding a list of commands takes time by its length
         else:
             event, inputs = await self._in_thread(lambda: _read_append(body, bag, spec, key))
-        if inputs:
-            await self._loop.run_in_executor(None, self._find_inputs, bag.owner, inputs)
-        done = await self._writer.do(event)
+        done = await self._do_with_inputs(event, bag.owner, inputs)
         return reply_json(schema.AppendedTasks(done.value, done.extra))
 
     async def append_part(self, request: Request) -> Response:
@@ -202,9 +208,7 @@ class BagCalls:
         await self._admit(bag.owner, len(body))
         rendering = self._renderings.of(bag)
         event, inputs = await self._in_thread(lambda: read(body, bag, rendering, key))
-        if inputs:
-            await self._loop.run_in_executor(None, self._find_inputs, bag.owner, inputs)
-        done = await self._writer.do(event)
+        done = await self._do_with_inputs(event, bag.owner, inputs)
         return reply_json(schema.AppendedTasks(done.value, done.extra))
 
     async def appended(self, request: Request) -> Response:
@@ -265,6 +269,11 @@ class BagCalls:
         await self._writer.do(events.Remove(0, bag.number, by=request.who.owner))
         self._renderings.forget(bag.number)
         return reply_json(view)
+
+    async def collect(self, request: Request) -> Response:
+        """Delete the user's files that no bag needs, and say how many bytes that freed."""
+        assert self.free is not None
+        return reply_json(schema.Freed(await self.free(request.who.owner)))
 
     async def cancel(self, request: Request) -> Response:
         bag = self._own_bag(request)

@@ -134,7 +134,7 @@ class BlobCalls:
         owner = self._owner(request, sha, writing=True)
         try:
             self._owner(request, sha, writing=False)
-            size = await self._run(self.store().size, owner, sha)
+            size = await self._run(self.store().size, owner, sha, request.who.scope != "pilot")
         except NotFound as error:
             return _error(error, await self._received(request, owner, sha))
         request.start(BYTES, size, headers=(("Accept-Ranges", "bytes"), ("ETag", f'"{sha}"'))).end()
@@ -188,7 +188,7 @@ class BlobCalls:
         except Conflict as error:
             return _error(error, await self._received(request, owner, sha))
         if complete and pilot:
-            await self._record_sent(_attempt(request), sha)
+            await self._record_sent(_attempt(request), owner, sha)
         if complete:
             return reply_json({"blob": sha, "size": total}, 201)
         return reply_json({"received": last + 1}, 200, (("X-Received", str(last + 1)),))
@@ -205,8 +205,9 @@ class BlobCalls:
             return self.sent.compared(_attempt(request), sha)
         return await self._run(self.store().received, owner, sha)
 
-    async def _record_sent(self, attempt: int, sha: str) -> None:
+    async def _record_sent(self, attempt: int, owner: str, sha: str) -> None:
         await self._run(self.sent.add, attempt, sha)
+        await self._run(self.store().settle, owner, [sha])  # from now on the record keeps the blob
         if (ended := self.sent.ended()) is not None:
             await self._run(self.sent.forget, ended)
 

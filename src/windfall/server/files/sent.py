@@ -45,6 +45,10 @@ class SentBlobs:
             self._compared.pop((attempt, sha), None)
             self._lines += 1
 
+    def of_attempts_in_play(self) -> set[str]:
+        """Return the blobs that reports may still name; only the loop's thread calls this."""
+        return {sha for attempt, known in list(self._blobs.items()) if self._in_play(attempt) for sha in list(known)}
+
     def compared(self, attempt: int, sha: str) -> int:
         """Return how many bytes of a blob stored here the attempt has sent correctly."""
         return self._compared.get((attempt, sha), 0)

@@ -91,6 +91,8 @@ def _users(b: BagCalls) -> list[Route]:
         Route("GET", bag + "/watch", b.watch, gives=LINES, summary="follow a bag"),
         Route("GET", "/v1/hosts", b.hosts, gives=s.HostViews, summary="list your hosts as expressions see them"),
         Route("GET", "/v1/usage", b.usage, gives=s.Usage, summary="show the bytes of your files, and your quota"),
+        Route("POST", "/v1/usage/free", b.collect, takes=s.EmptyBody, gives=s.Freed,
+              summary="delete your files that no bag needs"),
         Route("GET", "/v1/events", b.events, gives=LINES, summary="follow all your bags"),
     ]
 

@@ -451,6 +451,10 @@ class Usage(Struct):
     bags: dict[int, int]
 
 
+class Freed(Struct):
+    freed: int  # bytes
+
+
 class Running(Struct):
     tasks: list[int]
     position: int

@@ -10,7 +10,7 @@ from windfall.cli.connect import Session, find_bag
 from windfall.cli.present.output import clock, print_json, print_table
 from windfall.client.waiting import FINAL
 from windfall.errors import BadInput
-from windfall.model.units import parse_duration, plural
+from windfall.model.units import format_size, parse_duration, plural
 
 EXAMPLES = """examples:
   windfall rm 7
@@ -34,10 +34,12 @@ def execute(args: argparse.Namespace) -> int:
             found = [session.client.bag(find_bag(session.client, bag)) for bag in args.bags]
         else:
             found = chosen(session.client.bags(), age, args.state or "", int(time.time() * 1000))
-        if not args.dry_run:
+        if args.dry_run:
+            _list(found, session.client.usage()["bags"], args.json)
+        else:
             for bag in found:
                 session.client.remove(bag["bag"])
-    _say(found, args)
+            _say(found, session.client.free() if found else 0, args.json)
     return 0
 
 
@@ -47,14 +49,23 @@ def chosen(bags: list[dict[str, Any]], age: int, state: str, now: int) -> list[d
     return [bag for bag in ended if now - bag["ended"] >= age and state in ("", bag["state"])]
 
 
-def _say(found: list[dict[str, Any]], args: argparse.Namespace) -> None:
+def _list(found: list[dict[str, Any]], sizes: dict[str, int], as_json: bool) -> None:
+    if as_json:
+        print_json({"bags": [bag["bag"] for bag in found], "removed": False})
+        return
+    rows = ([bag["bag"], bag["name"], bag["state"], f"{bag['tasks']:,}", format_size(sizes.get(str(bag["bag"]), 0)),
+             clock(bag.get("ended"))] for bag in found)
+    print_table(["bag", "name", "state", "tasks", "results", "ended"], rows, right=(0, 3, 4))
+
+
+def _say(found: list[dict[str, Any]], freed: int, as_json: bool) -> None:
     numbers = [bag["bag"] for bag in found]
-    if args.json:
-        print_json({"bags": numbers, "removed": not args.dry_run})
-    elif args.dry_run:
-        rows = ([bag["bag"], bag["name"], bag["state"], f"{bag['tasks']:,}", clock(bag.get("ended"))] for bag in found)
-        print_table(["bag", "name", "state", "tasks", "ended"], rows, right=(0, 3))
-    elif len(numbers) == 1:
-        print(f"bag {numbers[0]} is removed")
+    if as_json:
+        print_json({"bags": numbers, "removed": True, "freed": freed})
+        return
+    room = f"; {format_size(freed)} freed" if freed else "; it had no files of its own" if len(numbers) == 1 else ""
+    if len(numbers) == 1:
+        print(f"bag {numbers[0]} is removed{room}")
     else:
-        print(f"{plural(len(numbers), 'bag')} removed" + (f": {', '.join(map(str, numbers[:20]))}" if numbers else ""))
+        listed = f": {', '.join(map(str, numbers[:20]))}" if numbers else ""
+        print(f"{plural(len(numbers), 'bag')} removed{listed}{room}")
