@@ -73,7 +73,9 @@ def test_kept_directory_of_a_failed_task_is_fetched_and_run_again(windfall):
         pytest.fail("the pilot kept nothing")
     done = windfall("logs", "kept", "0", "--scratch", "s")
     assert done.returncode == 0, done.stderr
+    assert done.stdout == "1 file in s/, and 1 input\n"
     assert (windfall.folder / "s" / "half").read_text() == "hello\n"
+    assert (windfall.folder / "s" / "in.txt").read_text() == "hello\n"
     done = windfall("retry", "kept", "0", "--here", "-o", "again")
     assert (done.returncode, "exit 3" in done.stderr) == (1, True), done.stderr
     assert (windfall.folder / "again" / "half").read_text() == "hello\n"

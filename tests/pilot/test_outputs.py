@@ -107,6 +107,15 @@ def test_scratch_directory_of_a_failure_is_uploaded(server, launch):
     assert os.listdir(pilot.dir) == []
 
 
+def test_kept_directory_has_no_inputs_that_the_task_left_unchanged(server, launch):
+    launch("--cores", "1")
+    inputs = [[name, server.blob(body), len(body), 0o644]
+              for name, body in (("d/same", b"one"), ("changed", b"two"), ("restored", b"six"))]
+    server.submit([1, "echo 2 > changed; echo 3 > new; exit 1"], inputs=inputs, scratch="failed",
+                  checkpoint=["restored"])
+    assert names(server, server.result(1)) == ["changed", "d", "new", "restored"]
+
+
 def test_links_that_lead_out_are_not_followed(server, launch, tmp_path):
     """Through such a link a task in a container could read files that only the pilot may read."""
     secret = tmp_path / "secret"

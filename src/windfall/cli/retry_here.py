@@ -44,7 +44,7 @@ def run_here(client: Client, bag: int, number: int, given: str | None, as_json: 
     _make(directory)
     kept = scratch_of(client.task(bag, number))
     links_skipped = unpack(client, *kept, directory)[1] if kept else 0
-    _fetch_inputs(client, spec, directory)
+    fetch_inputs(client, spec, directory)
     files = ", with the files that the failed attempt left" if kept else ""
     files += f", except {plural(links_skipped, 'link')}" if links_skipped else ""
     say(f"task {number} runs in {directory}/{files}")
@@ -78,17 +78,23 @@ def _make(directory: Path) -> None:
         raise BadInput(f"cannot make {directory}: {error.strerror}") from None
 
 
-def _fetch_inputs(client: Client, spec: dict[str, Any], directory: Path) -> None:
+def fetch_inputs(client: Client, spec: dict[str, Any], directory: Path, *, missing: bool = False) -> int:
+    """Fetch a task's input files, or only those that are missing; return how many."""
     from windfall.client.files.archive import download
     from windfall.pilot.files.staging import link_placed
 
+    count = 0
     for path, sha, size, mode in spec.get("inputs") or ():
         file = safe_join(directory, path)
+        if missing and (file.exists() or any(above.is_file() for above in file.parents)):
+            continue  # the task may have put a file where a directory was
         file.parent.mkdir(parents=True, exist_ok=True)
         with open(file, "w+b") as stream:
             download(client, stream, sha, size)
         os.chmod(file, mode & 0o777)
+        count += 1
     link_placed(str(directory), spec.get("placed"))
+    return count
 
 
 def _environment(client: Client, spec: dict[str, Any], directory: Path) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """The files of a task's directory that the pilot uploads: the outputs after a success, the checkpoint files of an
-attempt that was ended early, and an archive of the whole directory after a failure whose scratch is kept.
+attempt that was ended early, and an archive of what is new or changed in the directory after a failure whose scratch is
+kept.
 
 An output that is missing makes a success a failure; a checkpoint or an archive that cannot be sent is only noted.
 """
@@ -10,7 +11,7 @@ import tarfile
 
 from windfall.errors import WindfallError
 from windfall.pilot.files import staging
-from windfall.pilot.files.blobs import Closing, stream_digest
+from windfall.pilot.files.blobs import Closing, file_digest, stream_digest
 
 ARCHIVE_BYTES = 1 << 30      # largest directory that is kept
 ARCHIVE_FILES = 100000
@@ -21,12 +22,16 @@ EARLY = ("stop", "time")     # reasons of an early end after which the next atte
 class FilesToSend:
     """The files that a task wants uploaded from its directory, by how it ends."""
 
-    __slots__ = ("outputs", "checkpoint", "scratch")
+    __slots__ = ("outputs", "checkpoint", "scratch", "inputs")
 
     def __init__(self, task):
         self.outputs = task.field("outputs")
         self.checkpoint = task.field("checkpoint")
         self.scratch = task.field("scratch") == "failed"
+        self.inputs = []             # that a kept directory lacks if they are unchanged
+        if self.scratch:  # checkpoint files are kept, since the server forgets them when the task has ended
+            restored = self.checkpoint or ()
+            self.inputs = [entry for entry in task.field("inputs") or () if entry[0] not in restored]
 
     def uploads_after(self, report):
         """Return {field of the report: the paths whose files go into it}, by how the attempt ended."""
@@ -37,7 +42,7 @@ class FilesToSend:
         if self.checkpoint and why in EARLY:
             uploads["saved"] = self.checkpoint
         if self.scratch and outcome == "failed" and why not in NOT_BEGUN:
-            uploads["scratch"] = True
+            uploads["scratch"] = self.inputs
         return uploads
 
 
@@ -50,8 +55,8 @@ def send(folder, uploads, report, blobs):
         _optional(notes, "the checkpoint was not saved", lambda: _send_saved(folder, uploads["saved"], attempt, blobs),
                   fields, "saved")
     if "scratch" in uploads:
-        _optional(notes, "the directory was not kept", lambda: _send_scratch(folder, attempt, blobs),
-                  fields, "scratch")
+        _optional(notes, "the directory was not kept",
+                  lambda: _send_scratch(folder, uploads["scratch"], attempt, blobs), fields, "scratch")
     if notes:
         fields["note"] = "; ".join(([report["note"]] if report.get("note") else []) + notes)
     return fields
@@ -84,10 +89,12 @@ def _send_saved(folder, paths, attempt, blobs):
     return _send_files(folder, there, attempt, blobs)
 
 
-def _send_scratch(folder, attempt, blobs):
+def _send_scratch(folder, inputs, attempt, blobs):
+    """Upload an archive of the directory without the inputs, [[path, sha256, size, mode]], that are as they were."""
     archive = folder + ".tar.gz"
+    inputs = inputs if isinstance(inputs, list) else []  # outboxes of older pilots have True
     try:
-        _pack(folder, archive)
+        _pack(folder, archive, {path: (digest, size) for path, digest, size, _ in inputs})
         with open(archive, "rb") as file:
             digest, size = stream_digest(file), file.tell()
             blobs.upload(file, digest, size, attempt)
@@ -99,7 +106,7 @@ def _send_scratch(folder, attempt, blobs):
             pass
 
 
-def _pack(folder, archive):
+def _pack(folder, archive, inputs):
     room = [ARCHIVE_BYTES, ARCHIVE_FILES]
 
     def keep(entry):
@@ -118,10 +125,21 @@ def _pack(folder, archive):
         while todo:  # no recursion: a task may have nested directories thousands deep
             name = todo.pop()
             path = os.path.join(folder, name)
+            if name in inputs and _holds(path, *inputs[name]):
+                continue
             is_directory = _make_readable(path)
             packed.add(path, name, recursive=False, filter=keep)
             if is_directory:
                 todo.extend(sorted((os.path.join(name, each) for each in os.listdir(path)), reverse=True))
+
+
+def _holds(path, digest, size):
+    """Does a file have this content?"""
+    try:
+        about = os.stat(path)
+        return stat.S_ISREG(about.st_mode) and about.st_size == size and file_digest(path) == digest
+    except OSError:
+        return False
 
 
 def _make_readable(path):

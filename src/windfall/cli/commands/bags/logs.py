@@ -64,7 +64,7 @@ def _all(session: Session, bag: int, stream: str) -> int:
 
 
 def _scratch(client: Client, bag: int, args: argparse.Namespace) -> int:
-    from windfall.cli.retry_here import scratch_of
+    from windfall.cli.retry_here import fetch_inputs, scratch_of
     from windfall.client.files.archive import unpack
 
     kept = scratch_of(client.task(bag, args.task))
@@ -72,11 +72,13 @@ def _scratch(client: Client, bag: int, args: argparse.Namespace) -> int:
         raise NotFound(f"the server has not kept the directory of task {args.task}",
                        'put scratch = "failed" under [task] to keep those of failed tasks')
     count, left_out = unpack(client, *kept, Path(args.scratch))
+    inputs = fetch_inputs(client, client.task_spec(bag, args.task), Path(args.scratch), missing=True)
     if args.json:
-        found = {"bag": bag, "task": args.task, "directory": args.scratch, "files": count, "left_out": left_out}
+        found = {"bag": bag, "task": args.task, "directory": args.scratch, "files": count, "left_out": left_out,
+                 "inputs": inputs}
         print_json(found)
     else:
-        print(f"{plural(count, 'file')} in {args.scratch}/")
+        print(f"{plural(count, 'file')} in {args.scratch}/" + (f", and {plural(inputs, 'input')}" if inputs else ""))
         if left_out:
             say(f"{plural(left_out, 'link')} left out")
     return 0
