@@ -1,4 +1,8 @@
-"""`windfall rerun`: run a workflow again, but only tasks that failed or changed since."""
+"""`windfall rerun`: run again, but only tasks that failed or changed since.
+
+The tasks of a bag start again in the bag itself and keep their numbers.  What is left of an application becomes a bag
+of its own, which takes results of earlier bags.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from windfall.cli.commands.bags import run
 from windfall.cli.connect import Session, find_bag
 from windfall.cli.present.fetch_outputs import OutputPlace
-from windfall.cli.present.output import print_json, say
+from windfall.cli.present.output import print_json, say, shown
 from windfall.cli.submission import application
 from windfall.cli.watch.progress import Progress
 from windfall.model.units import plural
@@ -18,6 +22,7 @@ from windfall.model.units import plural
 if TYPE_CHECKING:
     from windfall.client.client import Client
     from windfall.model.bagfile.reader import Parsed
+    from windfall.model.spec import Bag
     from windfall.workflow.build.reuse import Done, Remainder
 
 EARLIER = 20  # bags of that name whose tasks may count as done
@@ -37,6 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     started = time.monotonic()
     with Session(needs_pilot=True) as session:
+        if not args.what.endswith(application.KINDS):
+            number = find_bag(session.client, args.what)
+            spec = session.client.spec(number)
+            if spec.flows is None:
+                return _rerun_bag(session, number, spec, started, args)
         parsed = _wanted(args, session.client)
         from windfall.workflow.build.reuse import remainder
 
@@ -48,6 +58,17 @@ def execute(args: argparse.Namespace) -> int:
         if left.bag is None:
             return _report_nothing_to_run(args, parsed, fetched)
         return _run(session, parsed, left, started, args)
+
+
+def _rerun_bag(session: Session, number: int, spec: Bag, started: float, args: argparse.Namespace) -> int:
+    """Start the failed tasks of a bag again, and attend to it until it ends."""
+    count = session.client.retry(number)
+    tasks, quiet = session.client.bag(number)["tasks"], args.quiet or args.json
+    directory = run.directory_of(args, spec.name) if any(target.outputs for target in spec.targets) else None
+    if not quiet:
+        say(f"bag {number} '{shown(spec.name)}': {count:,} of {plural(tasks, 'task')} to run again")
+    final = run.attend(session, number, Progress(spec.name, tasks, quiet), directory)
+    return run.finish(session, final, started, run.Home(OutputPlace(directory) if directory else None), args.json)
 
 
 def _wanted(args: argparse.Namespace, client: Client) -> Parsed:
