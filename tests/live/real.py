@@ -114,10 +114,10 @@ class Pilots:
             assert done.returncode == 0, done.stderr
         return f"{site}.json"
 
-    def start(self, site: str, cores: int, *more: object) -> None:
+    def start(self, site: str, cores: int, *more: object, **env: str) -> None:
         ticket = self.enrol(site)
         words = ("--ticket", ticket, "--cores", cores, "--dir", site, "--quiet", *more)
-        self.started.append(self.windfall.start("pilot", *words))
+        self.started.append(self.windfall.start("pilot", *words, **env))
 
     def stop(self) -> None:
         for each in self.started:

@@ -189,6 +189,15 @@ def test_gpus_by_environment_and_count(monkeypatch):
     assert [gpu["id"] for gpu in host.gpus(2)] == ["0", "1"]
 
 
+@pytest.mark.parametrize("value, found", [("", []), ("-1", []), ("NoDevFiles", []), ("1,-1,0", ["1"])])
+def test_hidden_gpus_are_not_the_pilots(monkeypatch, value, found):
+    monkeypatch.setattr(host, "_nvidia", lambda: host.parse_smi("0, a, 1\n1, b, 1\n"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
+    assert [gpu["id"] for gpu in host.gpus()] == found
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert [gpu["id"] for gpu in host.gpus()] == ["0", "1"]
+
+
 def test_nvidia_smi_output_is_parsed():
     assert host.parse_smi("0, NVIDIA H200, 143771\nbroken\n") == [
         {"id": "0", "name": "NVIDIA H200", "memory": 143771 << 20}]

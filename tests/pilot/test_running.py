@@ -314,6 +314,12 @@ def test_gpus_are_bound_and_never_shared(server, launch, tmp_path):
     assert len(server.enrols[0]["host"]["gpus"]) == 2
 
 
+def test_pilot_without_gpus_hides_those_of_its_host(server, launch):
+    launch("--gpus", "0", env=dict(os.environ, CUDA_VISIBLE_DEVICES="3"))
+    server.submit([1, "echo none${CUDA_VISIBLE_DEVICES}"])
+    assert server.result(1)["out"] == "none\n"
+
+
 def test_task_that_can_never_fit_is_returned(server, launch):
     launch("--cores", "2", "--memory", "1000000000")
     server.submit([1, "true"], cores=3)

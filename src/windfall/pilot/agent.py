@@ -67,7 +67,7 @@ class Agent:
         self.routes = Routes.of(self.ticket)
         self._find_resources()
         script = runners.write_script(self.folders.run)
-        settings = SpawnerSettings(mark=self.mark, script=script, gpus=bool(self.gpus),
+        settings = SpawnerSettings(mark=self.mark, script=script, gpus=bool(self.gpus) or self.options.gpus == 0,
                                    environments=self.folders.environments)
         self.spawners = Spawners(count_for(self.cores), self.cores, self.folders.run, settings)
         try:

@@ -1,6 +1,7 @@
 """The host's identity, cores, memory, disk and GPUs: HOST and SHAPE of an enrolment (G9, G16)."""
 
 import hashlib
+import itertools
 import os
 import sys
 
@@ -74,7 +75,9 @@ def gpus(limit=None):
     """
     if limit == 0:
         return []
-    found = _visible() or _nvidia() or _amd()
+    found = _visible()
+    if found is None:
+        found = _nvidia() or _amd()
     return found if limit is None else _at_least(found, limit)[:limit]
 
 
@@ -90,12 +93,19 @@ def _gpu(name, model="", size=0):
 
 
 def _visible():
+    """Return the GPUs that an environment variable names: up to the first word that names none, as CUDA reads it, such
+    as -1, or the NoDevFiles of a batch system.  None: there is no such variable.
+    """
     for name in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
         if name in os.environ:
-            ids = [i.strip() for i in os.environ[name].split(",") if i.strip()]
+            ids = list(itertools.takewhile(_is_gpu, (i.strip() for i in os.environ[name].split(","))))
             known = {gpu["id"]: gpu for gpu in _nvidia()} if ids else {}
             return [known.get(i, _gpu(i)) for i in ids]
-    return []
+    return None
+
+
+def _is_gpu(word):
+    return word.isdigit() or word.startswith(("GPU-", "MIG-"))
 
 
 def _nvidia():

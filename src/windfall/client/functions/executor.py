@@ -45,6 +45,7 @@ class Executor(futures.Executor):
         name: str = "calls",
         cores: int = 1,
         memory: int | str = 0,
+        gpus: int = 0,
         time: float | str = 0,
         retries: int = 0,
         initializer: Callable[..., object] | None = None,
@@ -57,7 +58,8 @@ class Executor(futures.Executor):
         _check_arguments(initializer, max_workers, chunk)
         target = Target(
             kind="call", source=Items(items=[]), retries=retries, time=_milliseconds(time),
-            resources=Resources(cores=cores, memory=memory if isinstance(memory, int) else parse_size(memory)),
+            resources=Resources(cores=cores, gpus=gpus,
+                                memory=memory if isinstance(memory, int) else parse_size(memory)),
             environment={**(environment or {}), **_initializer(initializer, initargs)},
         )
         self._chunk = chunk
