@@ -53,6 +53,17 @@ def test_run_brings_everything_home(windfall, good):
     assert done.stdout == ""
 
 
+def test_run_follows_no_link_for_results_that_nobody_named(windfall):
+    good = windfall.write("linked.toml", SWEEP.replace("BAD", "0").replace("demo", "linked"))
+    elsewhere = windfall.folder / "elsewhere"
+    elsewhere.mkdir()
+    (windfall.folder / "linked.results").symlink_to(elsewhere)
+    refused = windfall("run", good)
+    assert refused.returncode == 2 and "linked.results" in refused.stderr and "-o" in refused.stderr
+    assert not any(each["name"] == "linked" for each in windfall.json("ls")) and not list(elsewhere.iterdir())
+    assert windfall("run", good, "-o", "linked.results").returncode == 0 and len(list(elsewhere.iterdir())) == 6
+
+
 def test_run_says_why_tasks_failed_and_what_to_type(windfall, bad):
     done = windfall("run", bad, "-o", "here")
     assert done.returncode == 1

@@ -49,6 +49,17 @@ def test_a_user_makes_no_admin_and_no_one_else(client):
     assert {each["user"] for each in listed} == {"ann"} and all("token" not in each for each in listed)
 
 
+@pytest.mark.parametrize("name", ["../root", "a/b", ".", "..", "-o", "two words", "a\nb", "\x1b[2J", "\u202eadmin", "ä" * 40])
+def test_name_that_could_mislead_is_no_users_name(client, name):
+    refused = client.call("POST", "/v1/tokens", {"scope": "user", "user": name})
+    assert refused.status == 400 and refused.body["error"]["hint"], refused.raw
+
+
+def test_user_may_have_a_name_of_any_script(client):
+    for name in ("ann", "ann@example.org", "J.Müller", "李"):
+        assert client.token_for("user", user=name)["token"]
+
+
 def test_bags_and_tokens_of_another_user_look_absent(client):
     number = client.submit(SWEEP)
     ann = client.token_for("user", user="ann")["token"]

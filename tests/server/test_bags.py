@@ -10,6 +10,12 @@ def text(command):
     return command if isinstance(command, str) else " ".join(command)
 
 
+def test_batch_timeout_beyond_measure_is_bad_input(client):
+    for timeout in (1 << 64, 1 << 63, -1):
+        refused = client.call("POST", "/v1/bags", {**sweep(4), "policy": {"batch": 2, "batch_timeout": timeout}})
+        assert refused.status == 400 and "batch-timeout" in refused.body["error"]["message"], refused.raw
+
+
 def test_submit_show_results(client):
     number = client.submit(sweep(3, check={"match": ""}))
     pilot = Pilot(client)

@@ -37,6 +37,12 @@ def get(path="/health", more=b""):
 CLOSE = b"Connection: close\r\n"
 
 
+def test_head_asks_for_the_health_without_its_body(client):
+    reply = client.call("HEAD", "/health")
+    assert reply.status == 200 and reply.raw == b"" and int(reply.headers["content-length"]) > 10
+    assert client.call("GET", "/health").status == 200  # the connection goes on
+
+
 def test_pipelined_requests_are_answered_in_order(raw):
     got = raw(get("/health") + get("/nothing") + get("/health", CLOSE))
     assert re.findall(rb"HTTP/1.1 (\d+)", got) == [b"200", b"404", b"200"]

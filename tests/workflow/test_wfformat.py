@@ -54,6 +54,11 @@ def order(workflow: RecordedWorkflow) -> dict[str, set[str]]:
     return {task: visit(task) for task in before}
 
 
+def test_file_that_is_not_utf_8_is_named() -> None:
+    with pytest.raises(BadInput, match=r"run\.json is not UTF-8"):
+        loads(b'{"name": "\xff"}', "run.json")
+
+
 @needs_data
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_recorded_workflow_keeps_order_and_is_written_unchanged(path: Path, schema: Any) -> None:

@@ -152,7 +152,8 @@ def _bring(http: Http, file: OutputFile) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.parent / f".windfall-{file.sha[:16]}-{os.getpid()}.part"
     try:
-        with open(part, "w+b") as stream:
+        part.unlink(missing_ok=True)
+        with open(part, "x+b") as stream:  # new: the name of an old file, or of a link, could be foreseen
             http.download(file.sha, stream, file.size)
             _verify(stream, file)
             os.chmod(part, allowed_mode(os.fstat(stream.fileno()).st_mode, file.mode))

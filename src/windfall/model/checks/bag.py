@@ -508,8 +508,9 @@ def check_policy(policy: Policy) -> None:
                        f"known: {', '.join(PROVISION)}")
     if policy.deadline:
         raise BadInput("policy: deadline does not exist yet", expressions.INSTEAD_OF["deadline"])
-    if policy.batch < 0 or policy.batch_timeout < 0:
-        raise BadInput("policy: batch and batch-timeout must be 0 or more")
+    if policy.batch < 0:
+        raise BadInput("policy: batch must be 0 or more")
+    within(policy.batch_timeout, 0, MAX_DURATION, "policy: batch-timeout (ms)")
     at_most(policy.batch, MAX_BATCH, "batch: tasks that go together")
     for key in (*EXPRESSIONS, *replica_caps.CAPS):
         if text := getattr(policy, key.replace("-", "_")):

@@ -33,6 +33,7 @@ _decode_allowance = msgspec.json.Decoder(schema.NewAllowance).decode
 _decode_site = msgspec.json.Decoder(schema.NewSite).decode
 _decode_draining = msgspec.json.Decoder(schema.Draining).decode
 _decode_trial = msgspec.json.Decoder(schema.NewTrial).decode
+MAX_USER = 56  # bytes of a user's name; with what a trial adds, it still names a directory of blobs
 MAX_TRIALS = 20  # site trials of one user at once
 TRIAL = "+trial"  # part of the names of a trial's user and site, and of no others
 
@@ -60,6 +61,8 @@ class AdminCalls:
                             "ask the admin of this server")
         if TRIAL in wanted.user:
             raise BadInput(f"the name {wanted.user[:100]!r} is reserved for site trials", "choose another name")
+        if wanted.user and not self._is_user(wanted.user):
+            _check_user_name(wanted.user)
         if wanted.scope == "enrol":
             self._check_site(wanted.site, owner)
         days = wanted.days or DEFAULT_DAYS[wanted.scope]
@@ -72,6 +75,9 @@ class AdminCalls:
             key=0, id=name, hash=tokens.digest(token), scope=wanted.scope, owner=owner, site=site, expires=expires,
             by=who.owner))
         return reply_json(schema.TokenMade(name, token, expires), 201)
+
+    def _is_user(self, name: str) -> bool:
+        return any(token.owner == name for token in self._state.tokens.values())
 
     def _check_site(self, name: str, owner: str) -> None:
         if not name:
@@ -246,6 +252,15 @@ class AdminCalls:
 
     async def openapi(self, request: Request) -> Response:
         return Response(await self._loop.run_in_executor(None, self.describe), 200, JSON)
+
+
+def _check_user_name(name: str) -> None:
+    """Refuse a new user's name that could be taken for a path, for several words, or for another name."""
+    if not name.isprintable() or name[0] in ".-" or any(each.isspace() or each in "/\\" for each in name):
+        raise BadInput(f"{ascii(name[:100])} cannot be the name of a user",
+                       "use letters, digits and marks, without spaces and slashes; do not begin with '.' or '-'")
+    if len(name.encode()) > MAX_USER:
+        raise BadInput(f"the name {name[:100]!r} has more than {MAX_USER} bytes", "choose a shorter name")
 
 
 def _build(folder: Path) -> tuple[bytes, str]:

@@ -143,6 +143,7 @@ def _operation(a: AdminCalls) -> list[Route]:
               summary="make the tokens of a site trial"),
         Route("GET", "/v1/pilots", a.pilots, summary="list pilots"),
         Route("POST", "/v1/pilots/{}/gone", a.gone, takes=s.EmptyBody, summary="report that a pilot is dead"),
+        Route("HEAD", "/health", a.health, "", gives=s.Health, summary="ask whether the server answers"),
         Route("GET", "/health", a.health, "", gives=s.Health, summary="ask whether the server is up"),
         Route("GET", "/metrics", a.metrics, "admin", gives="text/plain", summary="fetch figures for Prometheus"),
         Route("GET", "/v1/openapi.json", a.openapi, "any", summary="fetch this document"),

@@ -181,6 +181,8 @@ def loads(data: bytes, file: str) -> RecordedWorkflow:
         instance = msgspec.json.decode(data, type=Instance)
     except msgspec.ValidationError as error:
         raise BadInput(f"{file} is not WfFormat 1.5: {error}", "WfCommons publishes the schema of it") from None
+    except UnicodeDecodeError:
+        raise BadInput(f"{file} is not UTF-8 text", "save the file as UTF-8") from None
     except (msgspec.DecodeError, RecursionError) as error:
         raise BadInput(f"{file} is not JSON: {error}") from None
     return _checked(instance, file)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 import time
@@ -54,6 +55,7 @@ def execute(args: argparse.Namespace) -> int:
     started, whom, attendant = time.monotonic(), notify.wanted(args), getattr(args, "attendant", None)
     total = count(parsed)
     quiet = args.quiet or args.json
+    directory = directory_of(args, parsed.bag.name) if any(t.outputs for t in parsed.bag.targets) else None
     if not quiet:
         say(f"{parsed.bag.name}: {plural(total, 'task')}")
     from windfall.cli.connect import Session
@@ -65,7 +67,6 @@ def execute(args: argparse.Namespace) -> int:
         else:
             sent = submit(session, parsed)
             bag, parsed, total = sent.bag, sent.parsed, count_sent(sent, total, quiet)
-        directory = directory_of(args, parsed.bag.name) if any(t.outputs for t in parsed.bag.targets) else None
         policy.warn_of(session.client, bag, parsed.bag.policy)
         progress = Progress(parsed.bag.name, total, quiet)
         if not args.extend:
@@ -119,7 +120,13 @@ def count_sent(sent: Sent, wanted: int, quiet: bool) -> int:
 def directory_of(args: argparse.Namespace, name: str) -> Path:
     if getattr(args, "attendant", None) and not args.directory:
         return Path(args.attendant.graph.base)  # DAGMan leaves files there, and a rescue looks for them there
-    return Path(args.directory or re.sub(r"[/\0]+|^\.+", "_", name) + ".results")
+    if args.directory:
+        return Path(args.directory)
+    path = Path(re.sub(r"[/\0]+|^\.+", "_", name) + ".results")
+    if path.is_symlink():  # it may have come with the files of somebody else, and lead anywhere
+        raise BadInput(f"{path}, where the output files would go, is a link to {os.readlink(path)}",
+                       f"-o {path} follows it; -o ELSEWHERE puts the files elsewhere")
+    return path
 
 
 def submit(session: Session, parsed: Parsed) -> Sent:
