@@ -49,7 +49,8 @@ def test_a_user_makes_no_admin_and_no_one_else(client):
     assert {each["user"] for each in listed} == {"ann"} and all("token" not in each for each in listed)
 
 
-@pytest.mark.parametrize("name", ["../root", "a/b", ".", "..", "-o", "two words", "a\nb", "\x1b[2J", "\u202eadmin", "ä" * 40])
+@pytest.mark.parametrize("name", ["../root", "a/b", ".", "..", "-o", "two words", "a\nb", "\x1b[2J", "\u202eadmin",
+                                  "ä" * 40])
 def test_name_that_could_mislead_is_no_users_name(client, name):
     refused = client.call("POST", "/v1/tokens", {"scope": "user", "user": name})
     assert refused.status == 400 and refused.body["error"]["hint"], refused.raw

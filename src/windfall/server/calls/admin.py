@@ -257,7 +257,7 @@ class AdminCalls:
 def _check_user_name(name: str) -> None:
     """Refuse a new user's name that could be taken for a path, for several words, or for another name."""
     if not name.isprintable() or name[0] in ".-" or any(each.isspace() or each in "/\\" for each in name):
-        raise BadInput(f"{ascii(name[:100])} cannot be the name of a user",
+        raise BadInput(f"{name[:100]!a} cannot be the name of a user",
                        "use letters, digits and marks, without spaces and slashes; do not begin with '.' or '-'")
     if len(name.encode()) > MAX_USER:
         raise BadInput(f"the name {name[:100]!r} has more than {MAX_USER} bytes", "choose a shorter name")
