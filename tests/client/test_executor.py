@@ -473,6 +473,10 @@ def test_call_over_its_time_limit_fails(client):
         slow, quick = executor.submit(time.sleep, 600), executor.submit(abs, -1)
         assert isinstance(slow.exception(), CallFailed) and "time limit" in str(slow.exception())
         assert quick.result() == 1
+        assert len(client.task(executor.bag, 0)["attempts"]) == 1  # not tried again: `retries` is 0
+    with Executor(client, time=0.2, time_retries=1) as executor:
+        assert executor.submit(time.sleep, 600).exception()
+        assert len(client.task(executor.bag, 0)["attempts"]) == 2
 
 
 @pytest.mark.parametrize("wrong", [{"max_workers": 0}, {"initializer": 3}, {"chunk": "big"}, {"memory": "much"}])

@@ -42,6 +42,7 @@ outputs = ["{out}"]
 checkpoint = ["state.bin"]
 retries = 5
 memory-retries = 2
+time-retries = 2
 environment = { OMP_NUM_THREADS = 2, SEED = "{seed}" }
 setup = ["ulimit -s unlimited"]
 modules = ["gcc/12"]

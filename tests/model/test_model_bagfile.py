@@ -38,6 +38,7 @@ cost = "{position}"
 outputs = ["{out}"]
 retries = 5
 memory-retries = 2
+time-retries = 1
 environment = { OMP_NUM_THREADS = 2, SEED = "{seed}" }
 setup = ["module load gcc"]
 priority = 3
@@ -84,7 +85,7 @@ def test_every_key_of_the_bag_file_is_read():
         1 << 30,
     )
     assert (main.time, main.expect, main.grace, main.cost) == (1_800_000, 300_000, 10_000, "{position}")
-    assert (main.outputs, main.retries, main.memory_retries) == (["{out}"], 5, 2)
+    assert (main.outputs, main.retries, main.memory_retries, main.time_retries) == (["{out}"], 5, 2, 1)
     assert (main.environment, main.setup, main.priority) == (
         {"OMP_NUM_THREADS": "2", "SEED": "{seed}"},
         ["module load gcc"],
@@ -115,6 +116,7 @@ WRONG = [
     ('"{out}"]', '"../{out}"]', "working directory", ""),
     ('"{out}"]', '"{out} @stay"]', "left in place", ""),
     ("retries = 5", "retries = 5000", "retries must be 0 to 1000", ""),
+    ("retries = 5", "retries = 5\ntime-retries = 4", "time-retries must be 0 to 3", ""),
     ("retries = 5", 'inputs = ["nothing.dat"]', "cannot be read", "beside the bag file"),
     ("retries = 5", 'inputs = ["."]', "directory", ""),
     ("retries = 5", 'inputs = ["site:x/y"]', "absolute path", "site:/"),

@@ -195,6 +195,7 @@ class Target(SpecRecord, frozen=True):
     checkpoint: list[str] = []  # files saved when an attempt is ended early, and inputs of the next attempt (Y15)
     retries: int = 3
     memory_retries: int = 0  # retries after out-of-memory, each with twice the memory
+    time_retries: int | None = None  # retries after duration failures, each with three times the time; None: usual
     environment: dict[str, str] = {}
     setup: list[str] = []
     modules: list[str] = []  # `module load` before anything else
@@ -281,6 +282,12 @@ MAX_TASKS = 100_000_000  # of one bag
 MAX_NAME = 200
 INSTANCE = "instance-number"  # the parameter that alone distinguishes equal tasks of an application
 MAX_TEXT = 1 << 20  # one command, template or value
+MAX_TIME_RETRIES = 3  # duration failures after which a task is tried again, each time with three times the limit
 MAX_BATCH = 1_000  # tasks in one batch
 MAX_WEIGHT = 1_000  # of a user, where several share a site
 MAX_TARGETS = 10_000
+
+
+def usual_time_retries(retries: int) -> int:
+    """Return how often a task of so many retries is tried again after duration failures where its bag does not say."""
+    return MAX_TIME_RETRIES if retries else 0

@@ -20,6 +20,7 @@ from windfall.core.messages.facts import DataSelection, DataShape, Limits, Shape
 from windfall.core.messages.lifecycle import ACTIVE
 from windfall.core.read.explain import explain
 from windfall.model.checks.bag import USUAL
+from windfall.model.spec import usual_time_retries
 from windfall.sim.models import load
 from windfall.sim.models.clients import Collector, Poller, ScriptTimes, UserScript
 from windfall.sim.models.laws import Law
@@ -265,10 +266,13 @@ def _edges(bag: ScenarioBag) -> bytes:
 
 
 NEEDS = {"cores": "cores", "memory": "memory", "gpus": "gpus", "disk": "disk", "time": "limit", "expect": "expect",
-         "retries": "retries", "memory-retries": "memory_retries", "priority": "priority", "whole-node": "whole"}
+         "retries": "retries", "memory-retries": "memory_retries", "time-retries": "time_retries",
+         "priority": "priority", "whole-node": "whole"}
 """A key of a target's table → the field of a `TargetShape`."""
 
 
 def _shape(target: ScenarioTarget, after: list[int], batch: int, costs: bytes) -> TargetShape:
     needs = {NEEDS[key]: value for key, value in target.needs.items()}
+    if "retries" in needs:
+        needs.setdefault("time_retries", usual_time_retries(needs["retries"]))
     return target_shape(target.name, target.tasks, after=after, costs=costs, batch=batch, **needs)

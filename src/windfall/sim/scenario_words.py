@@ -197,7 +197,8 @@ BACKGROUND = {
     "median": Word(some_time, "30min", "made-up jobs: median of the run times, which are lognormal"),
     "deviation": Word(deviation, "1.2", "made-up jobs: standard deviation of the logarithm of the run times"),
 }
-NEEDS = ("cores", "memory", "gpus", "disk", "whole-node", "time", "expect", "priority", "retries", "memory-retries")
+NEEDS = ("cores", "memory", "gpus", "disk", "whole-node", "time", "expect", "priority", "retries", "memory-retries",
+         "time-retries")
 TARGETS = {
     "tasks": Word(at_most(MAX_TASKS), "1", "how many tasks"),
     "duration": Word(laws.time, "", "duration of a task at speed 1: a time, or a law to draw it by for each task"),

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from tests.core.conftest import GONE_SILENT, Bench, shape
+from windfall.core.decide.requests.intake import submission
 from windfall.core.messages import events as e, facts as f
 from windfall.core.messages.lifecycle import CANCELLED
 from windfall.core.state.world import TaskClass
+from windfall.model.spec import Bag, Target
 
 
 def class_of(bench: Bench, attempt: int) -> TaskClass:
@@ -90,6 +92,23 @@ def test_a_duration_failure_triples_the_limit_three_times(bench: Bench) -> None:
         bench.report(pilot, attempt, "failed", "time")
     assert limits == [1_000, 3_000, 9_000, 27_000]
     assert bench.task(bag) == "failed"
+
+
+@pytest.mark.parametrize("again", [0, 1])
+def test_duration_failures_are_retried_as_often_as_the_bag_says(bench: Bench, again: int) -> None:
+    bag, pilot = bench.submit(shape(limit=1_000, retries=3, time_retries=again)), bench.pilot()
+    for _ in range(again + 1):
+        assert bench.task(bag) == "ready"
+        bench.report(pilot, bench.take(pilot)[0][0], "failed", "time")
+    assert bench.task(bag) == "failed" and bench.take(pilot) == []
+
+
+@pytest.mark.parametrize(("retries", "given", "wanted"), [(3, None, 3), (0, None, 0), (0, 2, 2), (5, 0, 0)])
+def test_tasks_without_retries_get_no_longer_limit_unless_the_bag_says_so(
+        retries: int, given: int | None, wanted: int) -> None:
+    target = Target(command="true", retries=retries, time_retries=given)
+    (read,) = submission(1, "ann", Bag(name="b", targets=[target])).targets
+    assert read.time_retries == wanted
 
 
 def test_out_of_memory_tries_again_with_twice_as_much(bench: Bench) -> None:

@@ -51,6 +51,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how often a failed task is tried again (default: 3; time limits count apart)",
     )
     task.add_argument(
+        "--time-retries",
+        type=int,
+        metavar="N",
+        help="how often a task over its time limit is tried again, with three times as much each time "
+        "(default and most: 3; 0 with --retries 0)",
+    )
+    task.add_argument(
         "--input", dest="inputs", action="append", metavar="FILE", help="'FILE' or 'FILE -> PATH'; may be repeated"
     )
     task.add_argument(
@@ -59,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     foreign_graphs.add_arguments(parser)
 
 
-TASK_OPTIONS = ("cores", "memory", "time", "retries", "inputs", "outputs")
+TASK_OPTIONS = ("cores", "memory", "time", "retries", "time-retries", "inputs", "outputs")
 
 
 def parsed(args: argparse.Namespace) -> Parsed:
@@ -72,7 +79,9 @@ def parsed(args: argparse.Namespace) -> Parsed:
 
 
 def _parsed(args: argparse.Namespace) -> Parsed:
-    graph, task = _graph(args), {key: getattr(args, key) for key in TASK_OPTIONS if getattr(args, key) is not None}
+    graph = _graph(args)
+    given = {key: getattr(args, key.replace("-", "_")) for key in TASK_OPTIONS}
+    task = {key: value for key, value in given.items() if value is not None}
     foreign_graphs.check(args, graph)
     if graph is not None:
         if args.sweep or args.csv or task or args.extend:

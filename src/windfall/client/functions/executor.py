@@ -48,16 +48,22 @@ class Executor(futures.Executor):
         gpus: int = 0,
         time: float | str = 0,
         retries: int = 0,
+        time_retries: int | None = None,
         initializer: Callable[..., object] | None = None,
         initargs: tuple[Any, ...] = (),
         max_workers: int | None = None,
         chunk: int | str = "auto",
         environment: Mapping[str, str] | None = None,
     ):
-        """`time` limits each call (seconds, or "5 min"), `memory` is bytes, or "2 GB"."""
+        """`time` limits each call (seconds, or "5 min"), `memory` is bytes, or "2 GB".
+
+        A call over its time runs again with three times as much, `time_retries` times: by default three times, or
+        never where `retries` is 0.
+        """
         _check_arguments(initializer, max_workers, chunk)
         target = Target(
             kind="call", source=Items(items=[]), retries=retries, time=_milliseconds(time),
+            time_retries=time_retries,
             resources=Resources(cores=cores, gpus=gpus,
                                 memory=memory if isinstance(memory, int) else parse_size(memory)),
             environment={**(environment or {}), **_initializer(initializer, initargs)},

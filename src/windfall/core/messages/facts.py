@@ -46,6 +46,7 @@ class TargetShape(msgspec.Struct, array_like=True, gc=False):
     exits_not_retried: list[int] = []  # exit codes after which it is not tried again
     at_once: int = 0  # most of its crowd's tasks in play; 0: any number
     concurrency_group: int = -1  # the first target of those that count together
+    time_retries: int = 3  # after duration failures, each with three times the time
 
 
 class Shape(msgspec.Struct, array_like=True, frozen=True, gc=False):

@@ -17,7 +17,7 @@ from windfall.model.checks import bag
 from windfall.model.policies import replica_caps
 from windfall.model.policies.attributes import NUMBER
 from windfall.model.policies.expressions import KINDS, MAX_LENGTH
-from windfall.model.spec import MAX_BATCH, Policy
+from windfall.model.spec import MAX_BATCH, MAX_TIME_RETRIES, Policy
 from windfall.model.suggest import nearest
 from windfall.model.templates import template as tpl
 
@@ -215,6 +215,10 @@ TASK = {
     "checkpoint": KeySpec(paths, TEXTS, "files saved when it is ended early; the next attempt finds them"),
     "retries": KeySpec(whole, WHOLE, "how often it is tried again"),
     "memory-retries": KeySpec(whole, WHOLE, "how often again with twice the memory"),
+    "time-retries": KeySpec(
+        whole, {**WHOLE, "maximum": MAX_TIME_RETRIES},
+        "how often again with three times the time; by default 3, or 0 where retries is 0",
+    ),
     "grace": KeySpec(units.parse_duration, DURATION, "between SIGTERM and SIGKILL"),
     "environment": KeySpec(environment, ENVIRONMENT, "variables"),
     "setup": KeySpec(strings, TEXTS, "shell lines run before the command"),

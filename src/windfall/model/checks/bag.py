@@ -219,6 +219,7 @@ def _numbers(target: Target) -> None:
     within(target.grace, 0, MAX_DURATION, "grace")
     within(target.retries, 0, MAX_RETRIES, "retries")
     within(target.memory_retries, 0, 16, "memory-retries")
+    within(target.time_retries or 0, 0, MAX_TIME_RETRIES, "time-retries")
     within(target.priority, -(1 << 31), (1 << 31) - 1, "priority")
 
 

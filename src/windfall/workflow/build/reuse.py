@@ -23,7 +23,8 @@ from windfall.workflow.graphs.gates import GATES
 MAX_BRIDGED = 5_000_000
 File = tuple[str, str, int, int]  # path, blob, size, mode
 Done = dict[bytes, tuple[int, int, list[File]]]  # key → bag, task, files
-APART = ("name", "source", "resources", "time", "expect", "grace", "cost", "retries", "memory_retries", "priority")
+APART = ("name", "source", "resources", "time", "expect", "grace", "cost", "retries", "memory_retries", "time_retries",
+         "priority")
 """Fields of a target that change neither what a task sees nor what it makes."""
 
 

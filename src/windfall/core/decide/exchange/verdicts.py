@@ -3,9 +3,8 @@
 Rules
   * The first valid success of the task's present generation is its result, however late it comes (P1); a second
     one, a duplicate or a replica's, never counts twice.
-  * Only *failed* costs the task: bad exits and bad output count against `retries`, duration failures against a
-    counter of their own (three; `time_factor` triples the limit each time), out-of-memory against `memory_retries`,
-    each with twice the memory, and after these, or for a task that states no memory, against `retries`.  An exit code
+  * Only *failed* costs the task: bad exits and bad output count against `retries`, duration failures against
+    `time_retries` (`time_factor` triples the limit each time), out-of-memory against `memory_retries`, each with twice the memory, and after these, or for a task that states no memory, against `retries`.  An exit code
     in `exits_not_retried` costs all remaining retries.
   * A task that keeps failing goes to its bag's fail-over site, if one is named (G11): from its second failure, or
     pilot's death, on, or with its last retry; and stays bound to it in this generation.
@@ -41,7 +40,6 @@ from windfall.core.state.load import OUTSTANDING
 from windfall.core.state.world import BagState
 from windfall.core.turn import Turn
 
-MAX_TIME_RETRIES = 3
 FAIL_OVER_AFTER = 2  # failures and deaths of pilots after which a task goes to its bag's fail-over site
 MAX_FAILURES = 0xFFFF  # what the column holds
 
@@ -135,7 +133,7 @@ def _judge_unsuccessful(turn: Turn, row: int, end: f.End, died: bool) -> None:
         end.to_fail_over_site = _keeps_failing(end, shape.retries)
     if bag.tasks.live[end.task] > (turn.state.attempts.state[row] in (GRANTED, STARTED)):
         end.verdict = ACTIVE  # another attempt goes on
-    elif end.failures > shape.retries or end.time_retries > MAX_TIME_RETRIES:
+    elif end.failures > shape.retries or end.time_retries > shape.time_retries:
         end.verdict = FAILED
     elif end.deaths >= turn.config.deaths:
         end.verdict = QUARANTINED

@@ -8,7 +8,7 @@ import numpy as np
 from windfall.core.messages.events import Submit
 from windfall.core.messages.facts import TargetShape
 from windfall.model.checks.bag import REPLICATE, given, longest_task
-from windfall.model.spec import Bag, Flows, Lines, Policy, Target
+from windfall.model.spec import Bag, Flows, Lines, Policy, Target, usual_time_retries
 from windfall.model.templates.render import Renderer, source_count
 
 ENVELOPE = 64  # bytes around a command
@@ -55,7 +55,8 @@ def _shape(target: Target, index: dict[str, int], policy: Policy) -> TargetShape
         message_bytes=_message_bytes(target), whole=need.whole, gathers=bool(target.takes),
         call=target.kind == "call", outputs=bool(target.outputs), batch=policy.batch,
         patience=policy.batch_timeout if policy.batch > 1 else 0, nodes=need.nodes,
-        exits_not_retried=target.check.hopeless, at_once=target.at_once,
+        exits_not_retried=target.check.hopeless, at_once=target.at_once, time_retries=
+        usual_time_retries(target.retries) if target.time_retries is None else target.time_retries,
     )
 
 
