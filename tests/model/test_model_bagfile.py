@@ -116,7 +116,7 @@ WRONG = [
     ('"{out}"]', '"../{out}"]', "working directory", ""),
     ('"{out}"]', '"{out} @stay"]', "left in place", ""),
     ("retries = 5", "retries = 5000", "retries must be 0 to 1000", ""),
-    ("retries = 5", "retries = 5\ntime-retries = 4", "time-retries must be 0 to 3", ""),
+    ("time-retries = 1", "time-retries = 4", "time-retries must be 0 to 3", ""),
     ("retries = 5", 'inputs = ["nothing.dat"]', "cannot be read", "beside the bag file"),
     ("retries = 5", 'inputs = ["."]', "directory", ""),
     ("retries = 5", 'inputs = ["site:x/y"]', "absolute path", "site:/"),

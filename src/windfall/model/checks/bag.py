@@ -26,6 +26,7 @@ from windfall.model.spec import (
     MAX_TARGETS,
     MAX_TASKS,
     MAX_TEXT,
+    MAX_TIME_RETRIES,
     Axis,
     Bag,
     Capture,

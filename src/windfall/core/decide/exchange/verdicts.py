@@ -4,8 +4,9 @@ Rules
   * The first valid success of the task's present generation is its result, however late it comes (P1); a second
     one, a duplicate or a replica's, never counts twice.
   * Only *failed* costs the task: bad exits and bad output count against `retries`, duration failures against
-    `time_retries` (`time_factor` triples the limit each time), out-of-memory against `memory_retries`, each with twice the memory, and after these, or for a task that states no memory, against `retries`.  An exit code
-    in `exits_not_retried` costs all remaining retries.
+    `time_retries` (`time_factor` triples the limit each time), out-of-memory against `memory_retries`, each with twice
+    the memory, and after these, or for a task that states no memory, against `retries`.  An exit code in
+    `exits_not_retried` costs all remaining retries.
   * A task that keeps failing goes to its bag's fail-over site, if one is named (G11): from its second failure, or
     pilot's death, on, or with its last retry; and stays bound to it in this generation.
   * *Returned*, *cancelled* and *lost* cost nothing; but a task present at three deaths of pilots is quarantined
