@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from windfall.errors import BadInput, Mistakes, TooLarge
+from windfall.model.templates.render import Renderer
 from windfall.workflow.dagman import bag as dagbag, commands, lines as daglines, reader, rescue
 from windfall.workflow.dagman.jobs import NodeJobs
 from windfall.workflow.dagman.nodes import Graph
@@ -285,7 +286,7 @@ def test_edges_are_bounded(folder: Path) -> None:
 
 
 def values(text: str, **given: str) -> Values:
-    return Values(read(plain("x.sub", text)), given, {})
+    return Values(read(plain("x.sub", text)), given, [])
 
 
 @pytest.mark.parametrize(
@@ -344,6 +345,54 @@ def test_many_macros_take_no_longer_than_their_text() -> None:
     found = values(f"folder = $(base)/x\nbase = {'b' * 20}\ntransfer_input_files = {text}\n")
     assert found.listed("transfer_input_files")[-1] == "b" * 20 + "/x/part-19999"
     assert time.process_time() - began < 2
+
+
+def test_macro_in_its_own_value_means_the_old_value() -> None:
+    found = values("x = a\nX = $(x) b\nx = $( x ) c\ny = <$(y)>\nz = $(z:none)\nw = $(w)!\nw = $(w)?", y="given")
+    assert [found.get(name) for name in "xyzw"] == ["a b c", "<given>", "none", "!?"]
+    after = Values(read(plain("x.sub", "x = $(x) b")), {"x": "a"}, [("X", "$(x) c"), ("x", "$(x) d")])
+    assert after.get("x") == "a b c d"
+
+
+def test_macros_that_double_themselves_are_bounded() -> None:
+    began = time.process_time()
+    with pytest.raises(BadInput, match="expand without end") as caught:
+        values("x = aaaa\n" + "x = $(x)$(x)\n" * 100)
+    assert caught.value.where.startswith("x.sub:")
+    with pytest.raises(BadInput, match="grow to more than 64 MiB"):
+        values(f"x = {'a' * 500_000}\n" + "x = $(x) a\n" * 1_000)
+    with pytest.raises(BadInput, match="expand without end"):
+        values("x = " + "$(x)" * 10_000, x="a" * 10_000)
+    assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("$CHOICE(IsWindows, /bin/echo, appendmsg)", "/bin/echo"),
+        ("$CHOICE(two, list)", "c"),
+        ("$CHOICE(1,$(list))x", "bx"),
+        ("$SUBSTR(name, 2)|$SUBSTR(name,0,-2)|$SUBSTR(name,1,3)", "cdef|abcd|bcd"),
+        ("$SUBSTR(name,-1)|$SUBSTR(name,4,-3)|", "f||"),
+        ("$BASENAME(file) $BASENAME($(file),.tar.gz) $DIRNAME(file)", "b.tar.gz b /d/a/"),
+        ("$Fp(file) $Fd(file) $Fdb(file) $Fn(file) $Fx(file) $Fxb(file)", "/d/a/ a/ a b.tar .gz gz"),
+        ("$Fnx(/t/e.exe) $F(file) $Fq(file) $Fqan(file) $Fn(a/b)", "e.exe /d/a/b.tar.gz \"/d/a/b.tar.gz\" 'b.tar' b"),
+    ],
+)
+def test_functions_of_macros_give_what_condor_gives(text: str, found: str) -> None:
+    given = {"iswindows": "0", "two": "2", "list": "a, b, c", "name": "abcdef", "file": "/d/a/b.tar.gz"}
+    assert values(f"v = {text}", **given).get("v") == found
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("$CHOICE(3,a,b)", "has no item 3"), ("$CHOICE(x,a,b)", "'x' is not a whole number"),
+     ("$SUBSTR(x)", "takes a macro's name"), ("$RANDOM_CHOICE(1,2)", "not known here"), ("$Ff(x)", "not known here")],
+)  # fmt: skip
+def test_wrong_functions_of_macros_are_refused(text: str, said: str) -> None:
+    with pytest.raises(BadInput, match="x.sub:1:1") as caught:
+        values(f"v = {text}").get("v")
+    assert said in caught.value.message
 
 
 @pytest.mark.parametrize("text", ["queue 2", "queue x in (a b)", "if defined x\nendif", "include : f", "just words"])
@@ -439,6 +488,39 @@ def test_final_node_is_checked_before_the_first_node_runs(folder: Path) -> None:
     assert [error.where.split(":")[-2] for error in caught.value.each] == ["1", "2", "3"]
     with pytest.raises(BadInput, match="there is no submit file"):
         dagbag.parsed(load(folder, "JOB A make.sub\nFINAL F gone.sub\n"))
+
+
+def test_every_node_knows_how_its_dag_is(folder: Path) -> None:
+    (folder / "s.sh").write_text("")
+    (folder / "d.sub").write_text("executable = /bin/echo\narguments = $(DAG_STATUS) $(FAILED_COUNT) x$(DAGManJobId)\n"
+                                  "environment = N=$(DAGManJobId)\noutput = $(output_).txt\n")
+    graph = load(folder, 'JOB A d.sub\nSCRIPT PRE A s.sh $DAG_STATUS $FAILED_COUNT $DAGID\n'
+                 'VARS A output_="$(JOB)"\nVARS A job="$(JOB)"\n')
+    (target,) = dagbag.parsed(graph).bag.targets
+    command = Renderer(target).params(0)["command"]
+    assert "/bin/echo 0 0" in command and "./s.sh 0 0" in command and command.count("$WINDFALL_BAG") == 3
+    graph.bag = 17
+    assert NodeJobs(graph).all()[0].run[-1] == "x17"
+    (folder / "d.sub").write_text("executable = /bin/echo\noutput = out.$(DAGManJobId)\n")
+    with pytest.raises(BadInput, match="has no value yet in 'output'"):
+        NodeJobs(load(folder, "JOB A d.sub\n")).all()
+
+
+def test_missing_file_is_reported_once_for_all_nodes(folder: Path) -> None:
+    (folder / "in.sub").write_text("executable = gone.sh\ntransfer_input_files = gone.txt\n")
+    (folder / "also.sub").write_text("executable = ./gone.sh\ninput = gone.txt\n")
+    nodes = "".join(f"JOB N{each} in.sub\nJOB M{each} also.sub\nJOB L{each} gone.sub\n" for each in range(20))
+    with pytest.raises(BadInput, match=f"^[^\n]*: there is no submit file {folder}/gone.sub"):
+        NodeJobs(load(folder, nodes)).all()
+    with pytest.raises(Mistakes) as caught:
+        NodeJobs(load(folder, nodes.replace("gone.sub", "t.sub"))).all()
+    assert sorted(error.message[:20] for error in caught.value.each) == ["node 'N0' reads 'gon", "there is no program "]
+
+
+def test_missing_splice_is_the_only_mistake(folder: Path) -> None:
+    assert [said for _, said in mistakes(folder, "JOB A t.sub\nSPLICE S gone.dag\nSUBDAG EXTERNAL D gone.dag\n"
+                                         "PARENT A CHILD S\nPARENT S CHILD D\nRETRY D 2\n")] == [
+        f"there is no file {folder}/gone.dag"] * 2
 
 
 def test_missing_submit_file_is_refused_with_its_place(folder: Path) -> None:

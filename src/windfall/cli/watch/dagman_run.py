@@ -107,6 +107,7 @@ class Attendant:
     def _take_in(self, session: Session, bag: int) -> tuple[dict[str, int], set[str]]:
         """Take in how the bag's nodes ended.  Return the exit codes of failed nodes, and the cancelled nodes."""
         failed, cancelled = dict[str, int](), set[str]()
+        self.graph.bag = self.graph.bag or bag
         for row in session.ask(lambda client: list(client.results(bag))):
             name = row["params"].get("name", "")
             if name not in self._nodes:
@@ -191,10 +192,11 @@ class Attendant:
     def _final(self, session: Session, status: int, failed: int, home: Path) -> int:
         from windfall.client.client import new_key
         from windfall.workflow.dagman import bag as dagbag
+        from windfall.workflow.dagman.jobs import DagEnd
 
         node = self.graph.final
         assert node is not None
-        parsed, key, missing = dagbag.final(self.graph, node, status, failed), new_key(), 0
+        parsed, key, missing = dagbag.final(self.graph, node, DagEnd(status, failed)), new_key(), 0
         bag = session.ask(lambda client: client.submitted(parsed.bag, parsed.uploads, key)["bag"])
         ended = session.ask(lambda client: client.wait(bag))
         if any(target.outputs for target in parsed.bag.targets):

@@ -14,7 +14,7 @@ from windfall.model.bagfile.reader import Parsed
 from windfall.model.spec import Check, Input, Resources, Target
 from windfall.workflow.build.assemble import ShellJob, assemble
 from windfall.workflow.build.blobs import Blob, BlobCollector
-from windfall.workflow.dagman.jobs import NodeJob, NodeJobs, NodeOutput
+from windfall.workflow.dagman.jobs import DagEnd, NodeJob, NodeJobs, NodeOutput, shell_word
 from windfall.workflow.dagman.nodes import Graph, Node, Script
 from windfall.workflow.wfformat.sleep_tasks import bag_name, target_name
 
@@ -26,15 +26,15 @@ def parsed(graph: Graph) -> Parsed:
     jobs = NodeJobs(graph).all()
     if not jobs and graph.final is not None:  # the FINAL node is the only one left
         graph.last = True
-        return final(graph, graph.final, 0, 0)
+        return final(graph, graph.final, DagEnd(0, 0))
     if not jobs:
         raise BadInput(f"all nodes of {graph.file} are done", "--fresh runs them again")
     return _bag(bag_name(graph.title), list(jobs.values()), graph.pairs, graph.most)
 
 
-def final(graph: Graph, node: Node, status: int, failed: int) -> Parsed:
+def final(graph: Graph, node: Node, ended: DagEnd) -> Parsed:
     """Make a bag of the FINAL node alone, told how the other nodes ended."""
-    job = NodeJobs(graph, {"dag_status": str(status), "failed_count": str(failed)}).final(node)
+    job = NodeJobs(graph, ended).final(node)
     return _bag(bag_name(f"{graph.title}-{node.name}"), [job], [], {})
 
 
@@ -86,8 +86,8 @@ def _command(job: NodeJob) -> str:
 def _job(job: NodeJob) -> str:
     if not job.run:
         return ""
-    exports = [f"export {name}={shlex.quote(value)};" for name, value in job.environment.items()]
-    words = " ".join(map(shlex.quote, job.run)) + (f" < {shlex.quote(job.stdin)}" if job.stdin else "")
+    exports = [f"export {name}={shell_word(value)};" for name, value in job.environment.items()]
+    words = " ".join(map(shell_word, job.run)) + (f" < {shlex.quote(job.stdin)}" if job.stdin else "")
     both = " 2>&1" if job.error and job.error == job.output else ""
     return " ".join([*exports, _there(job) + words + both])
 

@@ -60,7 +60,7 @@ class Commands(NamedTuple):
     def _numbers(self, word: DagWord, last: bool) -> list[int]:
         known = self._known(word)
         if isinstance(known, NodeGroup):
-            if not known.nodes:
+            if not known.nodes and not known.unread:
                 raise LineError(word.at, f"the {known.kind} '{word.text[:50]}' has no nodes", "no node can wait for it")
             return known.last if last else known.first
         if known is self.found.final:

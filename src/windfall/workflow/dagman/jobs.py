@@ -19,8 +19,9 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from windfall.errors import BadInput, Mistakes as Several, TooLarge
-from windfall.workflow.dagman.nodes import Graph, Node, Script
-from windfall.workflow.dagman.submit_file import UNIVERSES, Description, Values, read
+from windfall.workflow.dagman.macros import DAG_NUMBER, MacroError
+from windfall.workflow.dagman.nodes import Graph, Node
+from windfall.workflow.dagman.submit_file import UNIVERSES, Description, Values, extend, read
 from windfall.workflow.mistakes import KEPT, MistakeLog
 from windfall.workflow.text import Source, read_source
 
@@ -38,6 +39,13 @@ class FileEntry(NamedTuple):
 
     def mistake(self, message: str, hint: str = "") -> BadInput:
         return self.values.description.mistake(self.name, message, hint)
+
+
+class DagEnd(NamedTuple):
+    """How the nodes of a DAG ended: DAGMan's $DAG_STATUS, and the number of failed nodes."""
+
+    status: int
+    failed: int
 
 
 class NodeOutput(NamedTuple):
@@ -74,9 +82,14 @@ class NodeJob:
 class NodeJobs:
     """The jobs of all nodes that are to run, by number."""
 
-    def __init__(self, graph: Graph, extra: dict[str, str] | None = None) -> None:
-        """Prepare the jobs of a graph; `extra` holds macros that only a FINAL node has."""
-        self.graph, self.extra = graph, extra or {}
+    def __init__(self, graph: Graph, ended: DagEnd | None = None) -> None:
+        """Prepare the jobs of a graph; `ended`, for the FINAL node, says how the other nodes ended."""
+        self.graph = graph
+        status, failed = ended or DagEnd(0, 0)
+        self.given = {
+            "dag_status": str(status), "failed_count": str(failed), "dagmanjobid": str(graph.bag or DAG_NUMBER),
+            "islinux": "1", "iswindows": "0",
+        }  # fmt: skip
         self.base = Path(os.path.abspath(graph.base))
         self.notes = dict(graph.notes)
         self._mistakes = MistakeLog()
@@ -85,6 +98,7 @@ class NodeJobs:
         self._folders: dict[Path, str] = {}
         self._makers: dict[str, list[NodeOutput]] = {}
         self._values: dict[int, Values] = {}
+        self._missing: dict[str, BadInput] = {}  # file that is not here → its first mistake
         self.each: dict[int, NodeJob] = {}
 
     def all(self) -> dict[int, NodeJob]:
@@ -101,7 +115,7 @@ class NodeJobs:
 
     def _check_final(self, node: Node) -> None:
         """Check the FINAL node now, although its task is made only when all other nodes have ended."""
-        last = NodeJobs(self.graph, {"dag_status": "0", "failed_count": "0"})
+        last = NodeJobs(self.graph)
         last._makers, last._whole = self._makers, self._whole
         last.final(node)
         self.notes.update(last.notes)
@@ -124,6 +138,10 @@ class NodeJobs:
                 self._mistakes.keep(each)
             if len(self._mistakes.each) >= KEPT:
                 self._mistakes.tell()
+
+    def _absent(self, path: Path, error: BadInput) -> BadInput:
+        """Return the first mistake about a missing file, so that the log keeps one however many nodes name the file."""
+        return self._missing.setdefault(os.path.abspath(path), error)
 
     # --- descriptions ------------------------------------------------------------------------------------------------
 
@@ -155,17 +173,20 @@ class NodeJobs:
             raise
         except BadInput as error:
             return error
-        raise node.source.mistake(node.submit.at, f"there is no submit file {path}",
-                                  "relative names start at the DAG file's folder, or at DIR")
+        raise self._absent(path, node.source.mistake(
+            node.submit.at, f"there is no submit file {path}",
+            "relative names start at the DAG file's folder, or at DIR"))
 
     def _given(self, node: Node, number: int) -> Values:
         own = {"job": node.called, "cluster": str(number + 1), "clusterid": str(number + 1), "process": "0",
-               "procid": "0", "node": node.called, "step": "0", "row": "0", "retry": str(node.tries), **self.extra}
+               "procid": "0", "node": node.called, "step": "0", "row": "0", "retry": str(node.tries), **self.given}
         description = self._description(node)
         node.described = description.asks
-        before, after = ({name.lower(): value for name, value, later in node.vars if later == when}
-                         for when in (False, True))
-        return Values(description, {**own, **before}, after)
+        try:
+            extend(own, ((name, value) for name, value, later in node.vars if not later))
+            return Values(description, own, [(name, value) for name, value, later in node.vars if later])
+        except MacroError as error:
+            raise node.source.mistake(node.at, error.message, error.hint) from None
 
     # --- outputs -----------------------------------------------------------------------------------------------------
 
@@ -223,7 +244,7 @@ class NodeJobs:
             if script is not None:
                 program = self._program(job, script.program.text, script.source, script.program.at)
                 words.append(shlex.quote(program))
-                words += [_argument(each, node, script, self.extra) for each in script.arguments]
+                words += [_argument(each, node, self.given) for each in script.arguments]
 
     def _job(self, job: NodeJob, values: Values) -> None:
         for part in (self._kind, self._run, self._needs, self._inputs):
@@ -275,9 +296,9 @@ class NodeJobs:
         elif home.is_file():
             self._put(job, place, Path(os.path.abspath(home)), entry)
         elif self._whole:
-            raise entry.mistake(
+            raise self._absent(home, entry.mistake(
                 f"node '{job.node.name}' reads '{text[:100]}', which is not here and no earlier node leaves",
-                "name it in 'output' or 'transfer_output_files' of the node that makes it")
+                "name it in 'output' or 'transfer_output_files' of the node that makes it"))
 
     def _put(self, job: NodeJob, place: str, what: NodeOutput | Path, entry: FileEntry) -> None:
         if job.reads.setdefault(place, what) != what:
@@ -302,7 +323,8 @@ class NodeJobs:
         if what is None and not self._whole:
             return ""  # a node whose description could not be read may leave it
         if what is None:
-            raise source.mistake(at, f"there is no program {home}", "it goes along with the task, so it must be here")
+            raise self._absent(home, source.mistake(
+                at, f"there is no program {home}", "it goes along with the task, so it must be here"))
         if job.reads.setdefault(place, what) != what:
             raise source.mistake(at, f"node '{job.node.name}' has two files called '{place}'")
         return f"./{PurePosixPath(text).name}"
@@ -334,10 +356,14 @@ SHELL = {"$RETURN": '"$RETURN"', "$PRE_SCRIPT_RETURN": '"$PRE"', "$JOBID": '"$WI
 """Macros that only the task knows, as variables of its shell."""
 
 
-def _argument(text: str, node: Node, script: Script, extra: dict[str, str]) -> str:
+def shell_word(text: str) -> str:
+    """Quote a word for the shell of the task, which fills in the number of the DAG's bag."""
+    return shlex.quote(text).replace(DAG_NUMBER, "'\"$WINDFALL_BAG\"'")
+
+
+def _argument(text: str, node: Node, given: dict[str, str]) -> str:
     word = text.upper() if text.startswith("$") else ""
     known = {"$JOB": node.called, "$NODE": node.called, "$RETRY": str(node.tries), "$MAX_RETRIES": str(node.retries),
-             **{f"${name.upper()}": value for name, value in extra.items()}}
-    if word in ("$DAG_STATUS", "$FAILED_COUNT") and word not in known:
-        raise script.source.mistake(script.program.at, f"'{text}' has no value here", "only a FINAL node has one")
-    return SHELL.get(word) or shlex.quote(known.get(word, text))
+             "$DAG_STATUS": given["dag_status"], "$FAILED_COUNT": given["failed_count"],
+             "$DAGID": given["dagmanjobid"]}
+    return SHELL.get(word) or shell_word(known.get(word, text))

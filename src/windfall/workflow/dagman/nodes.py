@@ -103,6 +103,7 @@ class NodeGroup(NamedTuple):
     first: list[int]  # nodes that wait for no node of the group
     last: list[int]  # nodes that no node of the group waits for
     unit: Subdag | None = None
+    unread: bool = False  # its file is not there, which is a mistake already
 
 
 class Graph(NamedGraph):
@@ -116,6 +117,7 @@ class Graph(NamedGraph):
         self.dag, self.shape = dag, shape
         self.title = file.stem
         self.last = False  # is the FINAL node being run now?
+        self.bag = 0  # number of the DAG's first bag, once known
         self.names = [node.name for node in self.nodes]
         self.kinds = [node.kind for node in self.nodes]
 

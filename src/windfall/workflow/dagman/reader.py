@@ -174,6 +174,8 @@ class _FileReader:
             )
 
     def _file(self, word: DagWord, folder: Path, stack: tuple[Path, ...]) -> Path:
+        if "\0" in word.text:
+            raise LineError(word.at, "a null byte cannot be in the name of a file")
         path = folder / word.text
         if path.resolve() in stack:
             raise LineError(
@@ -272,8 +274,8 @@ class _FileReader:
         """Read the file of a splice, or of the SUBDAG `unit`, and return its nodes as a group."""
         prefix, kind = f"{self.place.prefix}{name.text}+", "SUBDAG" if unit else "splice"
         inner = FilePosition(self.place.folder / folder, prefix, self.stack, prefix if unit else self.place.outside)
+        self._name(name, NodeGroup(range(0), kind, [], [], unit, unread=True))
         path = self._file(file, inner.folder, self.stack)
-        self._name(name, NodeGroup(range(0), kind, [], []))
         edges = len(self.found.pairs)
         nodes = self.reader.read(path, inner)
         before, after = (set(each) for each in zip(*self.found.pairs[edges:], strict=True)) if (

@@ -7,26 +7,23 @@ description queues one job: the reader refuses more jobs, conditions and include
 
 from __future__ import annotations
 
-import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 from windfall.errors import BadInput
 from windfall.model.units import parse_size
+from windfall.workflow.dagman.macros import DAG_NUMBER, MacroError, Macros, refers, with_old
 from windfall.workflow.dagman.nodes import asks
 from windfall.workflow.mistakes import MistakeLog
 from windfall.workflow.text import Source
 
-MAX_VALUE = 1 << 20
-MAX_NESTED = 50  # levels of macros inside each other
 MAX_LINES = 100_000
+MAX_GROWN = 64 << 20  # letters of all values that extend older ones
 
 _LINE = re.compile(r"\s*([+\w.]+)\s*=\s*(.*)")
-_MACRO = re.compile(r"\$(\$?)(ENV)?\(([^()$]*)\)")
-_DOLLAR = "\0"  # stands for $(DOLLAR) until all other macros are replaced
-_FUNCTION = re.compile(r"\$(?:F[a-z]*|INT|REAL|CHOICE|SUBSTR|STRING|EVAL|RANDOM_\w+|DIRNAME|BASENAME)\(")
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*([KMGT]?)(?:i?B)?", re.ASCII | re.IGNORECASE)
 _QUOTED = re.compile(r"'((?:[^']|'')*)'")
 UNHEEDED = (
@@ -39,6 +36,14 @@ UNIVERSES = ("", "vanilla", "local", "scheduler", "container")
 class Entry(NamedTuple):
     value: str
     at: int
+    extends: bool = False  # it uses the value that its name has before the description
+
+
+def extend(raw: dict[str, str], pairs: Iterable[tuple[str, str]]) -> None:
+    """Give macros their values in turn; each may use the value that its name had before."""
+    for name, value in pairs:
+        key = name.lower()
+        raw[key] = with_old(key, value, raw.get(key)) if refers(key, value) else value
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,7 @@ class Description:
 def read(source: Source, start: int = 0, end: int = -1) -> Description:
     """Read a submit description from the whole text, or from the part of a DAG file between `start` and `end`."""
     end = len(source.text) if end < 0 else end
-    entries: dict[str, Entry] = {}
+    entries = _Entries()
     queued, mistakes = False, MistakeLog()
     for at, line in _lines(source, start, end):
         word = line.split(None, 1)[0].lower()
@@ -72,11 +77,32 @@ def read(source: Source, start: int = 0, end: int = -1) -> Description:
         elif word in ("if", "else", "elif", "endif", "include", "use"):
             mistakes.add(source, at, f"'{word}' in a submit description is not supported", "write it out")
         elif (match := _LINE.match(line)) and not queued:
-            entries[match[1].lower()] = Entry(match[2].strip(), at)
+            try:
+                entries.add(match[1].lower(), match[2].strip(), at)
+            except MacroError as error:
+                mistakes.add(source, at, error.message, error.hint)
         elif not queued:
             mistakes.add(source, at, "this is not 'name = value'", "one a line; # begins a comment")
     mistakes.tell()
-    return Description(source, entries, queued)
+    return Description(source, entries.known, queued)
+
+
+class _Entries:
+    """The entries of a description so far; one that uses its own old value gets it at once."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, Entry] = {}
+        self._grown = 0
+
+    def add(self, name: str, value: str, at: int) -> None:
+        old = self.known.get(name)
+        self.known[name] = Entry("", at)  # a later line has no mistake of its own if this one has
+        if old is not None and refers(name, value):
+            value = with_old(name, value, old.value)
+            self._grown += len(value)
+            if self._grown > MAX_GROWN:
+                raise MacroError(f"the values of '{name}' and others grow to more than {MAX_GROWN >> 20} MiB")
+        self.known[name] = Entry(value, at, refers(name, value))
 
 
 def _lines(source: Source, start: int, end: int) -> list[tuple[int, str]]:
@@ -105,59 +131,32 @@ def _lines(source: Source, start: int, end: int) -> list[tuple[int, str]]:
 class Values:
     """A description with a node's macros filled in."""
 
-    def __init__(self, description: Description, before: dict[str, str], after: dict[str, str]) -> None:
+    def __init__(self, description: Description, before: dict[str, str], after: Iterable[tuple[str, str]]) -> None:
         self.description = description
-        self._known: dict[str, str] = {}
-        self._raw = {**before, **{name: entry.value for name, entry in description.entries.items()}, **after}
+        raw = dict(before)
+        for name, entry in description.entries.items():
+            raw[name] = self._extended(name, entry, before) if entry.extends else entry.value
+        extend(raw, after)
+        self._macros = Macros(raw)
+
+    def _extended(self, name: str, entry: Entry, before: dict[str, str]) -> str:
+        try:
+            return with_old(name, entry.value, before.get(name))
+        except MacroError as error:
+            raise self._wrong(name, error.message, error.hint) from None
 
     def get(self, name: str) -> str:
-        value = self._raw.get(name, "")
-        return self._filled(name, value, 0).replace(_DOLLAR, "$") if "$" in value else value
+        value = self._value(name)
+        if DAG_NUMBER in value:
+            raise self._wrong(name, f"$(DAGManJobId) has no value yet in '{name}'",
+                              "only 'arguments' and 'environment' may use it: the bag gets its number later")
+        return value
 
-    def _filled(self, name: str, value: str, depth: int) -> str:
-        """Replace the macros of a value, innermost first, since a macro's name may contain a macro."""
-        for _ in range(MAX_NESTED):
-            if wrong := _FUNCTION.search(value):
-                raise self._wrong(name, f"'{wrong[0]}…)' is not known here", "write its value")
-            if depth > MAX_NESTED or len(value) > MAX_VALUE:
-                break
-            if _MACRO.search(value) is None:
-                return value
-            value = self._round(name, value, depth)
-        raise self._endless(name)
-
-    def _round(self, name: str, value: str, depth: int) -> str:
-        """Replace all macros that have no other macro inside."""
-        parts, at, size = [], 0, 0
-        for match in _MACRO.finditer(value):
-            parts += [value[at : match.start()], self._one(name, match, depth)]
-            at, size = match.end(), size + len(parts[-1])
-            if size > MAX_VALUE:
-                raise self._endless(name)
-        return "".join([*parts, value[at:]])
-
-    def _one(self, name: str, match: re.Match[str], depth: int) -> str:
-        key, colon, otherwise = match[3].partition(":")
-        if match[1]:
-            raise self._wrong(name, f"'$$({key})' is a value of HTCondor's machines", "write its value")
-        found = os.environ.get(key) if match[2] else self._macro(name, key.strip().lower(), depth)
-        if found is None and not colon:
-            raise self._wrong(name, f"there is no macro '{key}'", f"VARS gives macros; $({key}:) may be empty")
-        return otherwise if found is None else found
-
-    def _macro(self, name: str, key: str, depth: int) -> str | None:
-        """Return a macro's value, worked out once however often it is used."""
-        if key == "dollar":
-            return _DOLLAR
-        value = self._raw.get(key)
-        if value is None or "$" not in value:
-            return value
-        if key not in self._known:
-            self._known[key] = self._filled(name, value, depth + 1)
-        return self._known[key]
-
-    def _endless(self, name: str) -> BadInput:
-        return self._wrong(name, f"the macros of '{name}' expand without end", "does one refer to itself?")
+    def _value(self, name: str) -> str:
+        try:
+            return self._macros.value(name)
+        except MacroError as error:
+            raise self._wrong(name, error.message, error.hint) from None
 
     def _wrong(self, name: str, message: str, hint: str = "") -> BadInput:
         return self.description.mistake(name, message, hint)
@@ -168,14 +167,14 @@ class Values:
         return [each.strip() for each in self.get(name).strip('"').split(",") if each.strip()]
 
     def arguments(self) -> list[str]:
-        text = self.get("arguments") or self.get("args")
+        text = self._value("arguments") or self._value("args")
         try:
             return _new(text) if _is_new(text) else text.replace('\\"', '"').split()
         except ValueError as error:
             raise self._wrong("arguments", f"arguments: {error}") from None
 
     def environment(self) -> dict[str, str]:
-        text = self.get("environment") or self.get("env")
+        text = self._value("environment") or self._value("env")
         try:
             pairs = _new(text) if _is_new(text) else [each for each in text.split(";") if each.strip()]
         except ValueError as error:
