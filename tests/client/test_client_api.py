@@ -262,6 +262,18 @@ def test_followed_log_waits_longer_than_a_request_may_take(client):
         assert b"".join(http.chunks(path, follow=True, timeout=1.5)) == b"a\nb\n"
 
 
+def test_tasks_are_named_by_ranges_in_requests_of_bounded_size(client):
+    wide = sweep(200_000, "true", ())
+    wide.targets[0].resources.cores = 1_000  # no pilot starts them
+    bag = client.submit(wide)
+    odd = range(1, 200_000, 2)
+    assert client.cancel(bag, odd) == len(odd)  # two requests
+    assert client.cancel(bag, []) == 0
+    assert client.cancel(bag, [*range(100_000), 5, 5]) == 50_000
+    assert client.retry(bag, odd) == len(odd)
+    client.cancel(bag)
+
+
 def test_absent_server_raises_no_server_at_once(tmp_path):
     with (
         Client({"server": f"unix:{tmp_path}/none", "token": "x"}, patience=0) as client,

@@ -6,7 +6,7 @@ from hypothesis import given, settings, strategies as st
 
 from windfall.pilot.agenda.agenda import COALESCE_MOST, COALESCE_MS, HELD_PER_CORE, Agenda
 from windfall.pilot.agenda.seats import Seats
-from windfall.wire.messages import EXCHANGE, MAX_REPORTS, check
+from windfall.wire.messages import EXCHANGE, MAX_HELD, MAX_REPORTS, check
 
 LEASE, IDLE = 60000, 120000
 
@@ -309,6 +309,11 @@ def test_new_epoch_keeps_what_is_held():
     made.enrolled(10, {"v": 1, "pilot": 1, "epoch": 2, "token": "", "lease": LEASE, "idle": IDLE})
     request = made.next_request(10)
     assert request["epoch"] == 2 and request["held"] == [1, 2] and request["ack"] == 0
+
+
+def test_pilot_of_many_cores_holds_no_more_than_it_can_list():
+    made = agenda(4_000)
+    assert made.next_request(0)["want"] == MAX_HELD
 
 
 def test_message_is_bounded():

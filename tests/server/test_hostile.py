@@ -7,7 +7,7 @@ import threading
 import pytest
 from server_tools import Client, Pilot, sweep
 
-from windfall.server.calls import bags
+from windfall.server.calls import bags, exchange
 from windfall.server.embedded import Embedded
 
 FAMILY = {"path": "p-{n}", "source": "{e}", "files": {}}
@@ -42,6 +42,56 @@ def test_names_that_are_empty_are_counted_too(client, monkeypatch):
     target["families"] = [FAMILY, {**FAMILY, "path": "q-{n}"}]
     refused = client.call("POST", "/v1/bags", {"name": "b", "targets": [target]})
     assert refused.status == 413 and "100" in refused.body["error"]["message"]
+
+
+def test_cancelled_tasks_may_be_named_by_ranges_that_overlap(client):
+    bag = client.submit(sweep(30))
+    chosen = {"tasks": [3, 21, 3], "ranges": [[20, 29], [25, 27], [28, 29], [9, 8]]}
+    assert client.call("POST", f"/v1/bags/{bag}/cancel", chosen).body == {"count": 11}
+    assert client.call("POST", f"/v1/bags/{bag}/retry", {"ranges": [[0, 24]]}).body == {"count": 6}
+    assert client.call("POST", f"/v1/bags/{bag}/cancel", {"ranges": [[29, 30]]}).status == 400
+
+
+def test_selection_that_names_too_many_tasks_is_refused(client):
+    bag = client.submit(sweep(100_000_000))
+    for ranges in ([[0, 99_999_999]], [[0, 600_000], [1_000_000, 1_600_000]]):
+        refused = client.call("POST", f"/v1/bags/{bag}/cancel", {"ranges": ranges})
+        assert refused.status == 413 and "1,000,000" in refused.body["error"]["message"]
+    refused = client.call("POST", f"/v1/bags/{bag}/cancel", {"tasks": [0] * 50_001})
+    assert refused.status == 400 and "50000" in refused.body["error"]["message"]
+    assert client.call("POST", f"/v1/bags/{bag}/cancel", raw=b'{"tasks":[' + b"0," * 600_000 + b"0]}").status == 413
+
+
+@pytest.mark.parametrize("body", [
+    b'"started":[' + b"1," * 2_000_000 + b'1],"want":"x"', b'"zzz":[' + b"[]," * 1_000_000 + b'1],"want":"x"',
+    b'"reports":[' + b",".join([b'{"a":1,"out":"' + b"\\n" * 200 + b'"}'] * 4_000) + b"]"])
+def test_message_with_millions_of_values_is_refused_unread(client, monkeypatch, body):
+    pilot = Pilot(client)
+    monkeypatch.setattr(exchange, "_decode", None)
+    monkeypatch.setattr(exchange.lenient_decode, "parse", None)
+    head = b'{"v":1,"epoch":%d,"seq":1,"ack":0,' % pilot.me["epoch"]
+    refused = pilot.client.call("POST", "/v1/exchange", raw=head + body + b"}")
+    assert refused.status == 413 and "50,000 values" in refused.body["error"]["message"]
+
+
+def test_many_values_that_miss_the_schema_are_not_walked_in_python(client, monkeypatch):
+    pilot = Pilot(client)
+    monkeypatch.setattr(exchange.lenient_decode, "parse", None)
+    body = b'{"v":1,"epoch":1,"seq":1,"ack":0,"zzz":[' + b"[]," * 30_000 + b'1],"want":"x"}'
+    refused = pilot.client.call("POST", "/v1/exchange", raw=body)
+    assert refused.status == 400 and "want" in refused.body["error"]["message"]
+
+
+def test_reports_with_many_files_come_one_by_one(client):
+    client.submit(sweep(2))
+    pilot = Pilot(client)
+    attempts = [attempt for attempt, *_ in pilot.get(want=2)]
+    files = [[f"f{n}", "ab" * 32, 1, 1] for n in range(6_000)]
+    reports = [{"a": attempt, "files": files} for attempt in attempts]
+    refused = pilot.client.call("POST", "/v1/exchange", pilot.message(reports=reports))
+    assert refused.status == 413 and "fewer reports" in refused.body["error"]["hint"]
+    for report in reports:
+        pilot.exchange(reports=[report])
 
 
 def test_a_schema_with_half_a_character_is_answered(client):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Self, cast
 from urllib.parse import quote, urlencode
 
@@ -348,9 +349,12 @@ class Api:
         return cast("types.BagInfo", self._object(answer))
 
     def _on_tasks(self, bag: BagRef, verb: str, tasks: Iterable[int] | None, **more: Any) -> int:
-        body: Json = {"tasks": None if tasks is None else list(tasks), **more}
-        # Cancelling or retrying the same tasks twice changes nothing.
-        return int(self._object(self._http.post(f"{self._path(bag)}/{verb}", body, repeatable=True))["count"])
+        count = 0
+        for some in ({"tasks": None},) if tasks is None else _selections(tasks):
+            # Cancelling or retrying the same tasks twice changes nothing.
+            answer = self._http.post(f"{self._path(bag)}/{verb}", {**some, **more}, repeatable=True)
+            count += int(self._object(answer)["count"])
+        return count
 
     def _object(self, answer: Any) -> Json:
         if not isinstance(answer, dict):
@@ -360,6 +364,24 @@ class Api:
 
 def _site_path(name: str) -> str:
     return f"/v1/sites/{quote(name, safe='')}"
+
+
+def _selections(tasks: Iterable[int]) -> Iterator[Json]:
+    """Yield the tasks as ranges, in as many requests as are needed; at least one."""
+    from windfall.model.spec import MAX_NAMED, MAX_SELECTED
+
+    numbers = sorted(set(tasks))
+    for at in range(0, max(len(numbers), 1), MAX_NAMED):
+        ranges = _ranges(numbers[at : at + MAX_NAMED])
+        for begin in range(0, max(len(ranges), 1), MAX_SELECTED):
+            yield {"ranges": ranges[begin : begin + MAX_SELECTED]}
+
+
+def _ranges(numbers: list[int]) -> list[tuple[int, int]]:
+    """Return the first and the last number of each stretch of consecutive ones."""
+    stretches = ([number for _, number in pairs]
+                 for _, pairs in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]))
+    return [(stretch[0], stretch[-1]) for stretch in stretches]
 
 
 def new_key() -> str:

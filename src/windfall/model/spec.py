@@ -279,6 +279,8 @@ class Part(SpecRecord, frozen=True):
 
 
 MAX_TASKS = 100_000_000  # of one bag
+MAX_NAMED = 1_000_000  # tasks that one request about a bag names, unless it means all
+MAX_SELECTED = 50_000  # numbers and ranges with which it names them
 MAX_NAME = 200
 INSTANCE = "instance-number"  # the parameter that alone distinguishes equal tasks of an application
 MAX_TEXT = 1 << 20  # one command, template or value

@@ -140,6 +140,8 @@ WHYS = ("", "exit", "signal", "time", "memory", "disk", "output", "start", "prog
 
 MAX_MESSAGE = 64 << 20   # bytes of one request or answer
 MAX_REPORTS = 4096       # reports in one request
+MAX_HELD = 1 << 16       # tasks that a pilot holds, at most
+MAX_ATTEMPTS = 1 << 17   # attempts named as started, or as held with their reports, in one request
 INLINE = 16 << 10        # captured output up to this travels in the report; beyond it head and tail are kept
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from windfall.core.messages.facts import DataSelection, DataShape, Limits, TargetShape
 
@@ -66,7 +68,7 @@ class Pause(Event):
 
 class Cancel(Event):
     bag: int
-    tasks: list[int] | None
+    tasks: list[int] | NDArray[np.int64] | None
     by: str = ""
     waiting: bool = False  # only what no pilot has
 
@@ -81,7 +83,7 @@ class InputsGathered(Event):
 
 class Retry(Event):
     bag: int
-    tasks: list[int] | None
+    tasks: list[int] | NDArray[np.int64] | None
     by: str = ""
 
 

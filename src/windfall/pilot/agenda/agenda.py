@@ -24,7 +24,7 @@ from windfall.pilot.agenda.chains import Chains
 from windfall.pilot.agenda.seats import Seats
 from windfall.pilot.notes import short
 from windfall.pilot.run.job import GRACE
-from windfall.wire.messages import MAX_REPORTS
+from windfall.wire.messages import MAX_HELD, MAX_REPORTS
 
 PARK_MS = 30000          # how long a poll may be parked, unless the server says otherwise
 LEASE_RESERVE_MS = 600000    # of a lease that no poll waits through; of a short lease half
@@ -37,7 +37,7 @@ STAGE_MS = 40            # work to stage per seat, so that a spawner never waits
 STAGE_MAX = 256
 STUCK_MS = 20            # without change, after which a station's staged tasks may go to another
 FETCH_AHEAD = 8          # tasks whose inputs are fetched early, beyond two per core
-MAX_REPORT_BYTES = 8 << 20   # of reports in one request
+MAX_REPORT_BYTES = 1 << 20   # of reports in one request
 MAX_SPECS = 256          # distinct specs remembered
 BACKOFF_FIRST_MS, BACKOFF_MOST_MS = 500, 30000
 NEVER = 1 << 62
@@ -140,7 +140,7 @@ class Agenda:
         self.end = end                   # ms: end of wall time
         self.idle = idle                 # ms, overriding the server's
         self.jitter = jitter or (lambda: 0.5)
-        self.capacity = HELD_PER_CORE * cores
+        self.capacity = min(HELD_PER_CORE * cores, MAX_HELD)
         self.version = 1
         self.epoch = None
         self.lease = 0

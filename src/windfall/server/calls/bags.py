@@ -8,7 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
+import numpy as np
 from msgspec import structs
+from numpy.typing import NDArray
 
 from windfall.core.decide.grant.order import POLICIES, looked_at, prospects
 from windfall.core.decide.replicas.caps import effective_policy
@@ -22,9 +24,10 @@ from windfall.data.blobs import Blobs
 from windfall.errors import BadInput, Conflict, NotFound
 from windfall.model.calls import argument_file
 from windfall.model.checks import bag as check
+from windfall.model.checks.bounds import at_most
 from windfall.model.checks.parts import check_part
 from windfall.model.extend import same_files
-from windfall.model.spec import MAX_TASKS, Bag, Items, Part, Source, Sweep, Target
+from windfall.model.spec import MAX_NAMED, MAX_TASKS, Bag, Items, Part, Source, Sweep, Target
 from windfall.model.templates.render import all_files, source_count
 from windfall.server.calls.logs import LOOK_S, LiveOutput, stream_output
 from windfall.server.files.disk_guard import DiskGuard
@@ -278,7 +281,7 @@ class BagCalls:
     async def cancel(self, request: Request) -> Response:
         bag = self._own_bag(request)
         chosen = _selection(request, bag)
-        event = events.Cancel(0, bag.number, chosen.tasks, by=request.who.owner, waiting=chosen.waiting)
+        event = events.Cancel(0, bag.number, _named_tasks(chosen), by=request.who.owner, waiting=chosen.waiting)
         done = await self._writer.do(event)
         return reply_json(schema.TaskCount(done.value))
 
@@ -293,8 +296,8 @@ class BagCalls:
         names = ("state", "why", "exit", "signal", "note")
         cause = {name: value for name in names if (value := getattr(chosen, name)) is not None}
         if not cause:
-            return chosen.tasks
-        if chosen.tasks is not None:
+            return _named_tasks(chosen)
+        if chosen.tasks is not None or chosen.ranges is not None:
             raise BadInput("the request names both tasks and a cause of failure", "name one of them")
         return await self._projector.ask(lambda views: views.failed_tasks(bag.number, cause))
 
@@ -564,8 +567,23 @@ def _read_part(
 
 def _selection(request: Request, bag: BagState) -> schema.Selection:
     chosen = _decode_selection(request.body or b"{}")
-    if chosen.tasks is not None and any(task >= bag.size for task in chosen.tasks):
+    if max((*(chosen.tasks or ()), *map(max, chosen.ranges or ())), default=-1) >= bag.size:
         raise BadInput(f"bag {bag.number} has {bag.size} tasks, numbered from 0")
     return chosen
+
+
+def _named_tasks(chosen: schema.Selection) -> NDArray[np.int64] | None:
+    """Return the tasks that a selection names, each once; None means all."""
+    if chosen.tasks is None and chosen.ranges is None:
+        return None
+    ranges = sorted([*((task, task) for task in chosen.tasks or ()), *(chosen.ranges or ())])
+    pieces, end, count = [np.empty(0, np.int64)], 0, 0
+    for first, last in ranges:
+        if last >= end:
+            begin, end = max(first, end), last + 1
+            count += end - begin
+            at_most(count, MAX_NAMED, "tasks named in one request")
+            pieces.append(np.arange(begin, end))
+    return np.concatenate(pieces)
 
 

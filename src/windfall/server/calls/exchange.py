@@ -12,10 +12,11 @@ from collections.abc import Callable
 import msgspec
 
 from windfall.core.messages import effects, events
-from windfall.errors import VersionMismatch
+from windfall.errors import TooLarge, VersionMismatch
 from windfall.server.calls.logs import LiveOutput
 from windfall.server.grants import Renderings
 from windfall.server.http import lenient_decode, schema, tokens
+from windfall.server.http.density import is_dense
 from windfall.server.http.server import Request, Response, reply_json
 from windfall.server.http.waiting import WaitingRequests
 from windfall.server.writer import Writer
@@ -23,6 +24,11 @@ from windfall.wire import messages
 
 VERSION = messages.VERSIONS[-1]
 LEFT_OUT = 500  # ms until a pilot asks again if some of its grants could not be rendered yet
+LARGE = 1 << 20  # bytes of a message whose values are counted before the server decodes it
+MAX_VALUES = 50_000  # values, and escaped characters, of a large message
+MAX_LENIENT_VALUES = 20_000  # of a message that is decoded leniently, in Python
+MAX_LENIENT_BYTES = 4 << 20  # bytes of such a message
+MAX_NAMES = 10_000  # files and captured values in one message of several reports
 RESTART_SPREAD = 2_000  # ms over which pilots come back after a clean stop
 
 _decode = msgspec.json.Decoder(schema.Exchange).decode
@@ -112,11 +118,29 @@ class ExchangeCalls:
 
 
 def _read(body: bytes | bytearray) -> schema.Exchange:
-    """Decode an exchange in one pass; if a field does not fit, decode leniently, so that the other reports arrive."""
+    """Decode an exchange in one pass; if a field does not fit, decode leniently, so that the other reports arrive.
+
+    The loop waits meanwhile, so a message with too many values is refused; its pilot sends the reports one by one."""
+    if len(body) > LARGE and is_dense(body, MAX_VALUES):
+        raise _too_many_values(MAX_VALUES)
     try:
-        return _decode(body)
+        message = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return msgspec.convert(lenient_decode.exchange(lenient_decode.parse(body)), schema.Exchange)
+        if len(body) > MAX_LENIENT_BYTES or is_dense(body, MAX_LENIENT_VALUES):
+            raise
+        message = msgspec.convert(lenient_decode.exchange(lenient_decode.parse(body)), schema.Exchange)
+    if len(message.reports) > 1 and sum(map(_names, message.reports)) > MAX_NAMES:
+        raise _too_many_values(MAX_NAMES)
+    return message
+
+
+def _names(report: schema.Report) -> int:
+    """Count the files and captured values of a report."""
+    return len(report.files) + len(report.saved) + len(report.values)
+
+
+def _too_many_values(most: int) -> TooLarge:
+    return TooLarge(f"the message has more than {most:,} values", "send fewer reports at once")
 
 
 def _read_enrol(body: bytes | bytearray) -> schema.Enrol:

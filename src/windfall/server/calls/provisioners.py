@@ -22,7 +22,7 @@ from windfall.server.http.waiting import WaitingRequests
 from windfall.server.local.data_folder import user
 from windfall.server.writer import Writer
 
-MAX_TEND = 32 << 20  # a listing of 200,000 jobs
+MAX_TEND = 1 << 20  # a listing of 10,000 jobs: the loop decodes it at once
 MAX_FOUND = 1 << 31  # results found of one pilot
 MAX_WORD = 300  # characters of a name, a nonce or a reason: the journal holds some of them
 

@@ -18,6 +18,7 @@ from windfall.server.http.server import Route
 from windfall.wire.messages import MAX_MESSAGE
 
 MAX_SUBMISSION = 256 << 20
+MAX_SELECTION = 1 << 20  # 50,000 ranges of tasks
 OCTETS = "application/octet-stream"
 LINES = "application/x-ndjson"
 
@@ -73,9 +74,9 @@ def _users(b: BagCalls) -> list[Route]:
               summary="list the hosts, with a bag's match and rank of each"),
         Route("POST", bag + "/remove", b.remove, takes=s.EmptyBody, gives=s.BagView,
               summary="remove a bag and its results"),
-        Route("POST", bag + "/cancel", b.cancel, limit=64 << 20, takes=s.Selection, gives=s.TaskCount,
+        Route("POST", bag + "/cancel", b.cancel, limit=MAX_SELECTION, takes=s.Selection, gives=s.TaskCount,
               summary="cancel tasks"),
-        Route("POST", bag + "/retry", b.retry, limit=64 << 20, takes=s.Selection, gives=s.TaskCount,
+        Route("POST", bag + "/retry", b.retry, limit=MAX_SELECTION, takes=s.Selection, gives=s.TaskCount,
               summary="retry tasks"),
         Route("GET", bag + "/results", b.results, gives=s.ResultPage, summary="list results, one row per ended task"),
         Route("GET", bag + "/statistics", b.statistics, gives=s.Statistics, summary="show a bag's statistics"),
@@ -102,7 +103,7 @@ def _pilots(x: ExchangeCalls, live: LiveOutput, a: AdminCalls) -> list[Route]:
         Route("POST", "/v1/enrol", x.enrol, "enrol", takes=s.Enrol, gives=s.Enrolled, summary="enrol a pilot"),
         Route("POST", "/v1/exchange", x.exchange, "pilot", MAX_MESSAGE, fast=True, takes=s.Exchange,
               gives=s.ExchangeResponse, summary="send reports, fetch grants"),
-        Route("POST", "/v1/attempts/{}/output", live.receive, "pilot", 4 << 20, takes=OCTETS, gives=s.OutputWanted,
+        Route("POST", "/v1/attempts/{}/output", live.receive, "pilot", 1 << 20, takes=OCTETS, gives=s.OutputWanted,
               summary="send a piece of output that a user watches"),
         Route("GET", "/v1/pilot.pyz", a.bundle, "any", gives=OCTETS, summary="fetch the pilot's file"),
     ]

@@ -15,8 +15,8 @@ from msgspec import Meta, Struct
 from windfall.core.messages import events
 from windfall.core.messages.facts import Limits
 from windfall.core.read.story import StoryLine
-from windfall.model.spec import MAX_WEIGHT, Flows, Items, Lines, Sweep
-from windfall.wire.messages import MAX_REPORTS
+from windfall.model.spec import MAX_SELECTED, MAX_TASKS, MAX_WEIGHT, Flows, Items, Lines, Sweep
+from windfall.wire.messages import MAX_ATTEMPTS, MAX_REPORTS
 
 MAX_COUNT = 1 << 53
 MAX_CODE = 1 << 31
@@ -33,8 +33,9 @@ Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
 Line = Annotated[str, Meta(max_length=MAX_LINE)]
 Text = Annotated[str, Meta(max_length=MAX_TEXT)]
 Path = Annotated[str, Meta(max_length=1 << 16)]
+Task = Annotated[int, Meta(ge=0, lt=MAX_TASKS)]
 Sha = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
-Attempts = Annotated[list[Number], Meta(max_length=1 << 20)]
+Attempts = Annotated[list[Number], Meta(max_length=MAX_ATTEMPTS)]
 File = tuple[Path, Sha, Count, Count]
 Files = Annotated[int, Meta(ge=0, lt=1 << 31)]  # a column of 32 bits
 MAX_VALUES = 1_000  # captured values of one attempt
@@ -201,7 +202,8 @@ class EmptyBody(Struct):
 
 
 class Selection(Struct, forbid_unknown_fields=True):
-    tasks: list[Count] | None = None
+    tasks: Annotated[list[Task], Meta(max_length=MAX_SELECTED)] | None = None
+    ranges: Annotated[list[tuple[Task, Task]], Meta(max_length=MAX_SELECTED)] | None = None  # first and last of each
     waiting: bool = False  # of a cancellation: skip tasks that a pilot holds
     # of a retry: the tasks that failed for this cause, as `failures` names it
     state: Literal["failed", "quarantined"] | None = None

@@ -32,7 +32,7 @@ json = msgspec.json.Encoder()
 
 MAX_HEAD = 32 << 10  # bytes of a request's line and headers
 MAX_BUFFERED = 512 << 20  # bytes of all bodies being received
-MAX_UNWANTED = 1 << 20  # bytes of a refused body that the server still reads, so that the client reads the refusal
+MAX_UNWANTED = 4 << 20  # bytes of a refused body that the server still reads, so that the client reads the refusal
 HIGH_WATER = 256 << 10  # bytes of a streamed body that may wait for their handler
 IDLE_S = 120  # until the sweep closes a connection without a request
 DAWDLE_S = 30  # that a request may be late or silent before the sweep refuses it

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
-from itertools import islice
 
 from windfall.cli.connect import Session, find_bag
 from windfall.cli.parser import add_bag, add_tasks, task_numbers
 from windfall.cli.present import causes
 from windfall.cli.present.output import print_json, say
-from windfall.client.client import Client
 from windfall.errors import BadInput
 from windfall.model.units import plural
 
@@ -22,7 +19,6 @@ EXAMPLES = """examples:
   windfall retry 7 --state quarantined
   windfall retry 7 12 --here           that task, on this machine, in task-7-12/"""
 
-AT_ONCE = 100_000  # tasks named in one request
 MOST_NAMED = 5  # causes that a message names
 
 
@@ -42,7 +38,7 @@ def execute(args: argparse.Namespace) -> int:
         return _run_here(args, tasks)
     with Session() as session:
         bag = find_bag(session.client, args.bag)
-        count = session.client.retry(bag, cause=by_cause) if tasks is None else _retry(session.client, bag, tasks)
+        count = session.client.retry(bag, tasks, cause=by_cause)
         found = session.client.failures(bag) if by_cause and not count else []
     if args.json:
         print_json({"bag": bag, "count": count})
@@ -63,10 +59,3 @@ def _run_here(args: argparse.Namespace, tasks: list[int] | None) -> int:
         raise BadInput("--here takes one task", f"windfall retry {args.bag} TASK --here")
     with Session() as session:
         return run_here(session.client, find_bag(session.client, args.bag), tasks[0], args.directory, args.json)
-
-
-def _retry(client: Client, bag: int, tasks: Iterable[int]) -> int:
-    rest, count = iter(tasks), 0
-    while some := list(islice(rest, AT_ONCE)):
-        count += client.retry(bag, some)
-    return count

@@ -81,12 +81,14 @@ def retry(turn: Turn, event: e.Retry) -> None:
     turn.done(event, sum(count for _, count in runs))
 
 
-def _chosen(bag: BagState, tasks: list[int] | None, wanted: Callable[[States], NDArray[np.bool_]]) -> f.Runs:
+def _chosen(
+    bag: BagState, tasks: list[int] | NDArray[np.int64] | None, wanted: Callable[[States], NDArray[np.bool_]]
+) -> f.Runs:
     """Return those of the named tasks, or of all tasks, that are in a wanted state."""
     states = bag.tasks.np_state
     if tasks is None:  # ten million tasks are never listed one by one
         return runs_where(wanted(states[: bag.size]))
-    chosen = np.unique(np.array(tasks, dtype=np.int64))
+    chosen = np.unique(np.asarray(tasks, dtype=np.int64))
     chosen = chosen[(chosen >= 0) & (chosen < bag.size)]
     return runs_of(chosen[wanted(states[chosen])])
 
