@@ -43,6 +43,17 @@ def test_gzipped_log_is_summed_up_for_people(windfall):
     assert done.returncode == 0 and "3 jobs on 10 processors, easy" in done.stdout and "30.00 s" in done.stdout
 
 
+def test_every_wait_of_a_log_is_written_to_a_folder(windfall, tmp_path):
+    windfall.write("log.swf", THREE)
+    assert windfall.json("simulate", "--swf", "log.swf", "-o", "deep/out")["waits"] == "deep/out/waits.csv"
+    lines = (tmp_path / "deep" / "out" / "waits.csv").read_text().splitlines()
+    assert lines == ["job,submitted,wait,started,ended,run,procs,bounded_slowdown", "1,0,0,0,100,100,8,1.000000",
+                     "2,10,90,100,150,50,8,2.800000", "3,20,0,20,50,30,2,1.000000"]
+    windfall.write("file", "")
+    done = windfall("simulate", "--swf", "log.swf", "-o", "file")
+    assert done.returncode == 2 and "cannot write file/waits.csv" in done.stderr
+
+
 @pytest.mark.parametrize(("text", "says"), [
     (THREE + "4 30 broken\n", "log.swf:6: a line of SWF has 18 numbers, this has 3"),
     (log((0, 100, 12, 100)), "job 1 of the log asks for 12 processors, the machine has 10"),

@@ -26,6 +26,12 @@ def test_replay_gives_every_wait_of_published_easy_schedule(data: Path) -> None:
     assert round(outcome.mean_wait, 2) == 6836.87 and round(outcome.mean_bounded_slowdown, 4) == 92.5765
 
 
+def test_jobs_of_equal_submit_time_are_in_order_of_their_numbers(tmp_path: Path) -> None:
+    line = "{} {} 0 5 2 -1 -1 2 5 -1 1 1 1 -1 -1 -1 -1 -1\n"
+    (tmp_path / "log.swf").write_text("".join(line.format(*each) for each in ((9, 7), (10, 7), (2, 7), (11, 0))))
+    assert [job.number for job in swf.read(tmp_path / "log.swf")] == [11, 2, 9, 10]
+
+
 JOBS = st.lists(
     st.builds(
         lambda submit, run, procs, more: LogJob(0, float(submit), float(run), procs, float(run + more)),

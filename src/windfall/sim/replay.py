@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 from heapq import heappop, heappush
+from pathlib import Path
 from typing import NamedTuple
 
 from windfall.errors import BadInput
@@ -17,6 +19,7 @@ class ReplayResult(NamedTuple):
     mean_wait: float
     mean_bounded_slowdown: float
     waits: list[float]  # in the order of the jobs
+    slowdowns: list[float]
 
 
 def replay(jobs: list[LogJob], procs: int, discipline: str = "easy") -> ReplayResult:
@@ -29,7 +32,24 @@ def replay(jobs: list[LogJob], procs: int, discipline: str = "easy") -> ReplayRe
     if not waits:
         raise BadInput("the log has no jobs that ran")
     slowdowns = [max(1.0, (wait + job.run) / max(job.run, TAU)) for wait, job in zip(waits, jobs, strict=True)]
-    return ReplayResult(len(jobs), sum(waits) / len(waits), sum(slowdowns) / len(slowdowns), waits)
+    return ReplayResult(len(jobs), sum(waits) / len(waits), sum(slowdowns) / len(slowdowns), waits, slowdowns)
+
+
+def write_waits(jobs: list[LogJob], found: ReplayResult, directory: Path) -> Path:
+    """Write a line for each job, all times in seconds, and return the file."""
+    file = directory / "waits.csv"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with file.open("w", newline="") as stream:
+            writer = csv.writer(stream)
+            writer.writerow(["job", "submitted", "wait", "started", "ended", "run", "procs", "bounded_slowdown"])
+            for job, wait, slowdown in zip(jobs, found.waits, found.slowdowns, strict=True):
+                started = job.submit + wait
+                times = (f"{each:.15g}" for each in (job.submit, wait, started, started + job.run, job.run))
+                writer.writerow([job.number, *times, job.procs, f"{slowdown:.6f}"])
+    except OSError as error:
+        raise BadInput(f"cannot write {file}: {error.strerror}", "name another directory with -o") from None
+    return file
 
 
 def _waits(jobs: list[LogJob], queue: BatchQueue) -> list[float]:

@@ -31,9 +31,9 @@ class LogJob(NamedTuple):
 
 
 def read(path: str | Path) -> list[LogJob]:
-    """Return the jobs of a log, plain or gzipped, in order of submission; jobs that never ran are left out."""
+    """Return the jobs of a log, plain or gzipped, by time of submission, then number; leave out jobs that never ran."""
     jobs = list(parse(_lines(path), str(path)))
-    jobs.sort(key=lambda job: job.submit)  # stable: the log's order counts among equals
+    jobs.sort(key=lambda job: (job.submit, job.number))
     return jobs
 
 

@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", metavar="N", type=int, help="the first seed (default: the scenario's, or 1)")
     parser.add_argument("--seeds", metavar="N", type=int, default=1, help="play it with N seeds, one after the other")
     parser.add_argument("-o", dest="directory", metavar="DIR", type=Path,
-                        help="write tables, a Gantt chart and plots to DIR")
+                        help="write tables, a Gantt chart and plots to DIR; with --swf, every job's wait")
     parser.add_argument("--replay", metavar="BAG", help="play an ended bag again, or the .json of an --export")
     parser.add_argument("--select", metavar="POLICY", help="with --replay: what if this policy had chosen the tasks?")
     parser.add_argument("--sites", metavar="FILE", type=Path,
@@ -173,15 +173,17 @@ def _means(runs: list[dict[str, Any]]) -> None:
 
 def _log(args: argparse.Namespace) -> int:
     from windfall.sim.models import swf
-    from windfall.sim.replay import replay
+    from windfall.sim.replay import replay, write_waits
 
     procs = args.procs if args.procs is not None else swf.processors(args.swf)
     if procs is None:
         raise BadInput(f"{args.swf} does not say how many processors its machine has", "give the number with --procs N")
-    found = replay(swf.read(args.swf), procs, args.discipline)
+    jobs = swf.read(args.swf)
+    found = replay(jobs, procs, args.discipline)
+    file = write_waits(jobs, found, args.directory) if args.directory is not None else None
     answer = {
         "jobs": found.jobs, "mean_wait": found.mean_wait, "mean_bounded_slowdown": found.mean_bounded_slowdown,
-        "procs": procs, "discipline": args.discipline,
+        "procs": procs, "discipline": args.discipline, **({"waits": str(file)} if file else {}),
     }
     if args.json:
         print_json(answer)
@@ -189,4 +191,6 @@ def _log(args: argparse.Namespace) -> int:
         print(f"{plural(found.jobs, 'job')} on {procs:,} processors, {args.discipline}")
         print(f"mean wait              {found.mean_wait:,.2f} s")
         print(f"mean bounded slowdown  {found.mean_bounded_slowdown:,.4f}")
+        if file is not None:
+            print(f"every job's wait is in {file}")
     return 0
