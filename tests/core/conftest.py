@@ -105,7 +105,7 @@ class Bench:
             0, owner, "bag", key, b"spec", list(targets) or [shape()], more.get("external", False),
             more.get("select", "fcfs"), more.get("open", False), more.get("edges", b""), more.get("provision", "swarm"),
             replicate=more.get("replicate", "none"),
-            policy=more.get("policy", {}),
+            policy=more.get("policy", {}), absence=more.get("absence", 0),
         )
         return int(self.do(event).value)
 

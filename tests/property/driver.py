@@ -30,7 +30,7 @@ CONFIG = Config(
     lease=10_000, margin=1_000, park=4_000, idle=1 << 40, silence=60_000, prefetch=6_000, prefetch_most=4,
     forget=200_000, provision=500, landing=5_000, listing=4_000,
     parting=300, suspect=12_000, blackout=10_000, quarantine=5_000,
-    salvage=20_000, fail_over=30_000,
+    salvage=20_000, fail_over=30_000, worth=1_500, surplus=2_000,
 )
 IDLE = 15_000  # where batch systems start pilots, they leave when there is nothing to do
 Callback = Callable[[Any], None]

@@ -16,7 +16,7 @@ from windfall.core import step as engine
 from windfall.core.apply import attempts, bags as bag_facts
 from windfall.core.decide.exchange import exchange, leases, pilot_end, reconcile as census, reply, reports, verdicts
 from windfall.core.decide.grant import batches, eligibility, fail_over, grant as granting, wake
-from windfall.core.decide.provision import intents, reconcile, salvage, site_listing, site_session
+from windfall.core.decide.provision import intents, reconcile, salvage, site_listing, site_session, surplus
 from windfall.core.decide.requests import append
 from windfall.core.messages import events as e
 from windfall.core.messages.lifecycle import LIVE, O_FAILED, O_RETURNED, O_SUCCEEDED, READY, STOPPING, SUCCEEDED
@@ -522,6 +522,11 @@ def results_of_a_vanished_pilot_are_not_salvaged(patch: Patch) -> None:
 @mutant("P7")
 def queued_pilots_are_not_withdrawn_without_demand(patch: Patch) -> None:
     patch.setattr(reconcile, "_shrink", lambda *_: None)
+
+
+@mutant("P7")
+def pilots_that_no_open_bag_may_use_stay(patch: Patch) -> None:
+    patch.setattr(surplus, "_drain_all", lambda *_: None)
 
 
 @mutant("rule 7")

@@ -273,3 +273,16 @@ def test_output_of_anothers_attempt_is_refused(client):
     one, two = Pilot(client, nonce="1"), Pilot(client, nonce="2")
     (attempt, _), = one.get()
     assert two.client.call("POST", f"/v1/attempts/{attempt}/output", raw=b"x").status == 404
+
+
+@pytest.mark.lengthy
+def test_open_bag_that_nobody_follows_is_closed_after_its_absence(client):
+    followed, left = (client.submit({**sweep(1), "open": True, "absence": 60_000}) for _ in range(2))
+    pilot = Pilot(client, cores=2)
+    pilot.finish([attempt for attempt, _ in pilot.get(want=2)])
+    lines = client.lines(f"/v1/bags/{followed}/watch?from=0")
+    for line in lines:
+        bags = {bag["bag"]: bag["open"] for bag in Client(client.profile).call("GET", "/v1/bags").body["bags"]}
+        assert bags[followed], line
+        if not bags[left]:
+            break

@@ -21,7 +21,7 @@ from windfall.core.decide.grant.wake import grant_on_hosts, grant_to_waiting, of
 from windfall.core.decide.hosts import quarantine as hosts
 from windfall.core.decide.provision import reconcile, salvage, site_orders, site_session, site_watch
 from windfall.core.decide.replicas import by_deadline, scan
-from windfall.core.decide.requests import append, bags, owners, sites, submit, tokens
+from windfall.core.decide.requests import append, attendance, bags, owners, sites, submit, tokens
 from windfall.core.messages import effects as x, events as e, facts as f
 from windfall.core.persist.snapshot import dump_state, load_state, mark_saved, rebuild
 from windfall.core.state.world import State
@@ -82,6 +82,7 @@ class Core:
         for bag in state.bags.values():
             batches.set_batch_timer(turn, bag)
             fail_over.resume(turn, bag)
+            attendance.resume(turn, bag)
         enrol.resume(turn)
         hosts.resume(turn)
         site_session.resume(turn)
@@ -165,12 +166,14 @@ _TIMERS: dict[str, Callable[[Turn, Any], None]] = {
     "host": hosts.host_due, "salvage": salvage.salvage_due,
     "month": owners.month_begins, "late": scan.late_due, "over": fail_over.check_due, "moved": fail_over.moved_due,
     "expiry": by_deadline.expiry_due, "age": fair_share.age_due,
+    "absence": attendance.absence_due,
 }
 
 _HANDLERS: dict[type, Callable[[Turn, Any], None]] = {
     e.Submit: submit.submit,
     e.Append: append.append,
     e.AppendPart: append.append_part,
+    e.Attend: attendance.attend,
     e.Close: bags.close,
     e.Pause: bags.pause,
     e.Cancel: bags.cancel,

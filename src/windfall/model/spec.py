@@ -258,6 +258,7 @@ class Bag(SpecRecord, frozen=True):
     effects: str = "none"  # or "external": see P1
     policy: Policy = Policy()
     open: bool = False  # tasks may be appended until it is closed
+    absence: int = 0  # ms for which nobody may follow it or append to it, if it is open; then it is closed; 0: any time
     edges: list[tuple[int, int]] = []  # prerequisites between tasks: (before, after), numbers within the bag
     flows: Flows | None = None  # files between them; a flow is a prerequisite, too
 

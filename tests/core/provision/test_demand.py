@@ -158,3 +158,56 @@ def test_demand_does_not_move_queued_pilots_to_a_new_site(bench: Bench) -> None:
 def test_unknown_provisioning_policy_is_refused(bench: Bench) -> None:
     event = e.Submit(0, "ann", "bag", "", b"spec", [shape()], False, "fcfs", False, b"", "magic")
     assert bench.do(event).error == "bad-input"
+
+
+# --- what the work is worth ------------------------------------------------------------------------------------------
+
+
+def test_short_tasks_share_slots_and_long_ones_get_one_each(bench: Bench) -> None:
+    site(bench)
+    bag(bench, shape(40, expect=1_000))
+    assert states(bench) == "iiii"
+    bag(bench, shape(3, expect=10_000))
+    assert states(bench) == "i" * 7
+
+
+def test_tasks_of_unknown_duration_get_a_slot_each(bench: Bench) -> None:
+    site(bench)
+    bag(bench, shape(4))
+    assert states(bench) == "iiii"
+
+
+def test_queued_pilots_are_withdrawn_when_tasks_prove_short(bench: Bench) -> None:
+    site(bench)
+    bag(bench, shape(10))
+    tender = Tender(bench)
+    tender.work()
+    pilot = tender.begin("intent-1")
+    attempt, _ = bench.take(pilot, left=HOUR)[0]
+    bench.report(pilot, attempt, wall=1_000)
+    bench.take(pilot, left=HOUR)
+    bench.wait(1_000)
+    assert "q" not in states(bench)
+
+
+def test_slots_that_run_short_tasks_of_a_class_count_for_its_other_tasks(bench: Bench) -> None:
+    site(bench)
+    bag(bench, shape(60, expect=1_000))
+    tender = Tender(bench)
+    tender.work()
+    assert states(bench) == "q" * 6
+    for number in range(1, 5):
+        bench.take(tender.begin(f"intent-{number}"), want=1, left=HOUR)
+    bench.wait(1_000)
+    assert states(bench) == "rrrrqq"
+
+
+def test_long_tasks_of_another_class_take_no_slot_from_short_ones(bench: Bench) -> None:
+    site(bench, pilots=10)
+    bag(bench, shape(4, expect=HOUR))
+    tender = Tender(bench)
+    tender.work()
+    for number in range(1, 5):
+        bench.take(tender.begin(f"intent-{number}"), left=2 * HOUR)
+    bag(bench, shape(20, expect=1_000))
+    assert states(bench) == "rrrrii"

@@ -32,6 +32,7 @@ INITIALIZER = "WINDFALL_INITIALIZER"  # environment variable with the call that 
 MAX_INITIALIZER = 100_000
 CHUNK_MS = 50  # aim for the time of a chunk of `map`
 MAX_CHUNK = 10_000
+ABSENCE = 3_600_000  # ms for which the process may be away before its bag is closed
 MAX_CHUNKS = 64  # of one `map` that are submitted and not yet yielded
 
 _open: weakref.WeakSet[CallDispatcher] = weakref.WeakSet()
@@ -70,7 +71,7 @@ class Executor(futures.Executor):
         )
         self._chunk = chunk
         connection = _connect(client)
-        bag = Bag(name=name, targets=[target], open=True)
+        bag = Bag(name=name, targets=[target], open=True, absence=ABSENCE)
         try:
             self._dispatcher = CallDispatcher(Client(connection.profile, PATIENCE), bag, connection.close,
                                               connection.next_server)

@@ -44,7 +44,7 @@ def bag_submitted(state: State, fact: f.BagSubmitted) -> None:
         select=fact.select, open=fact.open, submitted=fact.at, tasks=Tasks(count), targets=[], runs=[],
         counts=all_ready_counts(count), changed=fact.at, last_granted=fact.at, busy_since=fact.at if count else 0,
         provision=fact.provision, options=fact.options, budget=fact.budget, replicate=fact.replicate,
-        policy=fact.policy, fail_over=fact.fail_over,
+        policy=fact.policy, fail_over=fact.fail_over, absence=fact.absence,
     )
     state.bags[fact.bag] = bag
     state.unended[fact.bag] = None

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from windfall.core.decide.provision.demand import View, Wanted, pilots_for, unstarted
+from windfall.core.decide.provision.demand import View, Wanted, pilots_for
 from windfall.core.invariants.books import books_balance, rows_in_use
 from windfall.core.invariants.history import Witness
 from windfall.core.invariants.waiting import p4_nobody_waits_in_vain
-from windfall.core.messages.lifecycle import GONE, INTENDED, LIVE, QUEUED, READY, STOPPING, SUCCEEDED
+from windfall.core.messages.lifecycle import GONE, INTENDED, LIVE, QUEUED, READY, RUNNING, STOPPING, SUCCEEDED
 from windfall.core.state import accounts
 from windfall.core.state.columns import bag_and_task
 from windfall.core.state.copies import missing
@@ -31,6 +31,7 @@ def check_all(turn: Turn, witness: Witness) -> list[str]:
         *p5_checkpoints_are_kept(state, witness), *p6_within_limits(state), *p6_drained_is_drained(state),
         *p6_within_budgets(state), *p6_within_disks(state), *p6_within_allowances(turn),
         *p7_queued_follow_demand(turn), *p7_task_pilots_have_tasks(turn), *p7_gone_is_gone(state),
+        *p7_useless_pilots_go_home(turn),
         *books_balance(state),
     ]
 
@@ -178,14 +179,31 @@ def p7_queued_follow_demand(turn: Turn) -> list[str]:
     """No pilot stays queued that nothing wants."""
     if turn.provision.changed or not turn.state.provisioned_sites:
         return []  # sites are provisioned soon
-    view = View(turn.state, turn.provision.last_run, turn.config.margin)
+    view = View(turn.state, turn.provision.last_run, turn.config)
     broken = []
     classes = [cls for policy in ("swarm", "demand") for cls in view.classes(policy)]
     for site in view.sites:
         fits = [(cls, view.fit(site, cls)) for cls in classes]
-        most = pilots_for(Wanted(cls, fit, unstarted(cls)) for cls, fit in fits if fit is not None)
+        most = pilots_for(Wanted(cls, fit, view.slots(cls)) for cls, fit in fits if fit is not None)
         broken += [f"P7: site {site.name} has {n} pilots of {shape} queued, wanted are {most.get(shape, 0)}"
                    for shape, n in site.queued_by_shape.items() if n > most.get(shape, 0)]
+    return broken
+
+
+def p7_useless_pilots_go_home(turn: Turn) -> list[str]:
+    """No pilot of a batch system stays where no open bag has been able to use it for long."""
+    state = turn.state
+    if turn.provision.changed:
+        return []  # sites are provisioned soon
+    owners = {state.bags[number].owner for number in state.unended}
+    broken = []
+    for site in map(state.sites.__getitem__, state.provisioned_sites):
+        since, useful = site.session.useless_since, not owners.isdisjoint([site.owner, *site.shared])
+        if useful or not since or turn.now < since + turn.config.surplus + turn.config.provision:
+            continue
+        pilots = [state.pilots.get(state.intents[number].pilot) for number in site.intents[RUNNING]]
+        broken += [f"P7: nobody may use site {site.name} since {since}, and pilot {pilot.number} stays there"
+                   for pilot in pilots if pilot is not None and pilot.state == LIVE]
     return broken
 
 

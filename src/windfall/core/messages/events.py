@@ -31,6 +31,7 @@ class Submit(Event):
     replicate: str = "none"
     policy: dict[str, str] = {}  # expressions
     fail_over: str = ""  # the site where tasks go that keep failing
+    absence: int = 0  # ms for which its client may be away before an open bag is closed; 0: any time
 
 
 class Append(Event):
@@ -53,6 +54,12 @@ class AppendPart(Event):
     idempotency: str
     sources: list[bytes]
     edges: bytes = b""
+
+
+class Attend(Event):
+    """Clients follow these bags."""
+
+    bags: list[int]
 
 
 class Close(Event):

@@ -133,6 +133,7 @@ class BagSubmitted(Fact, tag="bag-submitted/1"):
     replicate: str = "none"
     policy: dict[str, str] = {}  # expressions: see `matchmaking.py`
     fail_over: str = ""  # the site where tasks go that keep failing
+    absence: int = 0  # ms for which its client may be away before an open bag is closed; 0: any time
 
 
 class TasksAppended(Fact, tag="tasks-appended/1"):
@@ -159,10 +160,13 @@ class PartAppended(Fact, tag="part-appended/1"):
     edges: bytes  # int32 pairs (before, after); none ends at a task that was there before
 
 
+ABSENT = "absence"  # stands for the user who closed a bag: its client has been away for too long
+
+
 class BagClosed(Fact, tag="bag-closed/1"):
     at: int
     bag: int
-    by: str = ""  # who asked for it
+    by: str = ""  # who asked for it, or ABSENT
 
 
 class BagPaused(Fact, tag="bag-paused/1"):

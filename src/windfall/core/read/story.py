@@ -107,7 +107,9 @@ def _appended(fact: f.TasksAppended | f.PartAppended, who: Protagonist) -> Itera
 
 def _closed(fact: f.BagClosed, who: Protagonist) -> Iterator[StoryLine]:
     if fact.bag == who.bag:
-        yield StoryLine(fact.at, "closed", f"{_somebody(fact.by)} closed the bag to more tasks")
+        away = "the bag was closed to more tasks, because its client had been away for too long"
+        text = away if fact.by == f.ABSENT else f"{_somebody(fact.by)} closed the bag to more tasks"
+        yield StoryLine(fact.at, "closed", text)
 
 
 def _paused(fact: f.BagPaused, who: Protagonist) -> Iterator[StoryLine]:

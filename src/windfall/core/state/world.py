@@ -166,6 +166,8 @@ class BagState:
     policy: dict[str, str] = field(default_factory=dict)  # expressions
     budget: int = 0  # ms of cores; 0: none
     fail_over: str = ""  # the site where tasks go that keep failing
+    absence: int = 0  # ms for which its client may be away before it is closed, if it is open; 0: any time
+    attended: int = field(default=0, metadata=SESSION)  # when a client followed it, or appended to it, last
     spent: int = 0  # ms of cores, of attempts that are over
     replicate: str = "none"
     last_granted: int = 0  # when one of its tasks was handed out last, or the first of them became ready
@@ -389,6 +391,7 @@ class SiteSession:
     can_salvage: bool = False  # its tender can look for what pilots left behind
     salvages_due: dict[str, bool] = field(default_factory=dict)  # nonces for which it is to → told
     wants_room: bool = False  # more would be started if those that leave were gone
+    useless_since: int = 0  # since when no open bag may use the site; 0: one may
     job_missing_once: bool = False  # the last listing lacked something: another one will tell
     account_heard: int = -1  # when the next three were told; -1: never
     other_jobs: int = 0  # jobs of the user that are none of ours

@@ -76,6 +76,7 @@ MAX_WORDS = 10_000
 MAX_FILES = 10_000
 MAX_VARIABLES = 1_000
 MAX_EDGES = 50_000_000
+SHORTEST_ABSENCE, LONGEST_ABSENCE = 60_000, 365 * 86_400_000  # ms
 MAX_BUDGET = 1 << 60  # ms of cores
 MAX_CORES = 1 << 20
 MAX_RETRIES = 1_000
@@ -123,6 +124,8 @@ def check_head(bag: Bag) -> None:
         raise BadInput("batch: tasks with external effects are granted one by one", "leave batch out, or effects")
     if not 0 <= bag.policy.budget < MAX_BUDGET:
         raise BadInput(f"budget must be 0 to {format_core_time(MAX_BUDGET)}, not {format_core_time(bag.policy.budget)}")
+    if bag.absence and not (bag.open and SHORTEST_ABSENCE <= bag.absence <= LONGEST_ABSENCE):
+        raise BadInput("absence must be 1 min to 365 d, and the bag must be open", "leave it out: the bag stays open")
     if bag.policy.fail_over:
         _name(bag.policy.fail_over, "fail-over")
     if not bag.targets:

@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from windfall.core.messages.events import Attend
 from windfall.core.messages.facts import Fact
 from windfall.core.read.views import counts
 from windfall.core.state.world import BagState
+from windfall.errors import WindfallError
 from windfall.server.grants import Renderings
 from windfall.server.http.server import NDJSON, Request, Stream, json
 from windfall.server.views import rows
@@ -159,7 +162,16 @@ class Hub:
         for subscriber in everyone:
             subscriber.beat = True
             subscriber.wake()
+        self._attend()
         self._timer = self._loop.call_later(HEARTBEAT_S, self._beat) if everyone else None
+
+    def _attend(self) -> None:
+        """Tell the core which bags are followed, of those that are closed when their clients stay away."""
+        followed = [number for number in self._by_bag
+                    if (bag := self._state.bags.get(number)) is not None and bag.absence and bag.open]
+        if followed:
+            with suppress(WindfallError):  # a busy server hears of it at the next beat
+                self._writer.put(Attend(key=0, bags=followed))
 
     def stop(self) -> None:
         """End all streams; clients ask again with their last position."""

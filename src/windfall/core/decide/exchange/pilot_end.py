@@ -28,10 +28,16 @@ def gone(turn: Turn, event: e.Gone) -> None:
 def drain(turn: Turn, event: e.Drain) -> None:
     """Let a pilot finish what it runs, and take nothing new."""
     pilot = turn.state.pilots.get(event.pilot)
-    if pilot is not None and pilot.state == LIVE:
+    if pilot is not None:
+        send_home(turn, pilot)
+    turn.done(event)
+
+
+def send_home(turn: Turn, pilot: PilotState) -> None:
+    """Drain a pilot, and tell it at once."""
+    if pilot.state == LIVE:
         nearest_data.drain_pilot(turn, pilot)
         answer_waiting(turn, pilot)
-    turn.done(event)
 
 
 def end_pilot(turn: Turn, pilot: PilotState, why: str, *, clean: bool) -> None:

@@ -1,9 +1,9 @@
 """Provisioning policies: how many pilots of which shape to ask for at which site.  Pure: they look at the state only.
 `reconcile.py` cuts the answer to limits and budgets.
 
-    swarm    as many slots as there are unstarted tasks, at every site; the first pilot to start takes the first task
-             (S1, S8)
-    demand   as many slots as there are unstarted tasks, spread over the sites by matching (G8)
+    swarm    as many slots as the unstarted tasks are worth, at every site; the first pilot to start takes the first
+             task (S1, S8)
+    demand   as many slots as the unstarted tasks are worth, spread over the sites by matching (G8)
     msr, broker   pilots for one task each: `one_per_task.py`
 
 All count slots, and choose the shape that wastes least for what a class of tasks needs.
@@ -14,9 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from windfall.core.config import Config
 from windfall.core.decide.grant.host_orders import MINUTE
 from windfall.core.decide.grant.order import serves_site, tells_time
 from windfall.core.decide.provision.matching import PARTS, parts, spread
+from windfall.core.decide.provision.worth import worthwhile
 from windfall.core.decide.replicas import by_deadline
 from windfall.core.messages.facts import Shape
 from windfall.core.messages.lifecycle import INTENDED, QUEUED, RUNNING
@@ -25,11 +27,6 @@ from windfall.core.state.capacity import MILLI, best_shape, must_go_elsewhere, s
 from windfall.core.state.world import Fit, SiteState, State, TaskClass
 
 MOST_PILOTS = 100_000  # open at a site, whatever its limits say: each of them takes memory here
-
-
-def unstarted(cls: TaskClass) -> int:
-    """Return the slots that the ready and overdue tasks of a class could fill; those of a batch share one."""
-    return -(-(cls.ready + len(cls.overdue)) // max(cls.batch, 1))
 
 
 class Wanted(NamedTuple):
@@ -43,20 +40,27 @@ class Wanted(NamedTuple):
 class View:
     """The part of the state that a policy sees: classes with something to do, by order of selection, and the sites."""
 
-    def __init__(self, state: State, now: int, margin: int) -> None:
-        self.state, self.now, self.margin = state, now, margin
+    def __init__(self, state: State, now: int, config: Config) -> None:
+        self.state, self.now, self.margin, self._worth = state, now, config.margin, config.worth
+        self._slots: dict[int, int] = {}
         self.later = 0  # when something else may be wanted, though nothing happens; 0: never
         self.sites = [state.sites[name] for name in state.provisioned_sites]
         self.answering = [site for site in self.sites if not site.suspect_since]
         self._classes = [state.classes[number] for _, number in state.ready]
         if state.overdue:
-            by_deadline.prune(state)  # `unstarted` counts overdue tasks
+            by_deadline.prune(state)  # `slots` counts overdue tasks
             self._classes += [cls for cls in by_deadline.classes_with_overdue(state) if not cls.on_ready_list]
             self._classes.sort(key=lambda cls: (cls.order_key, cls.number))
 
     def classes(self, policy: str) -> list[TaskClass]:
         """Return the classes whose bags are provisioned by this policy."""
         return [cls for cls in self._classes if self.state.bags[cls.bag].provision == policy]
+
+    def slots(self, cls: TaskClass) -> int:
+        """Return the new slots that are wanted for a class, wherever they are."""
+        if cls.number not in self._slots:
+            self._slots[cls.number] = worthwhile(self.state, cls, self._worth)
+        return self._slots[cls.number]
 
     def fit(self, site: SiteState, cls: TaskClass) -> Fit | None:
         """Return the site's shape that fits the class best, if a pilot may be sent there for it now."""
@@ -116,7 +120,7 @@ def _fitting(view: View, site: SiteState, classes: list[TaskClass]) -> list[tupl
         if fit is not None:
             fitting.append((cls, fit))
             most = -(-view.state.bags[cls.bag].size * site.limits.share // MILLI)
-            left -= parts(min(unstarted(cls), most), fit.slots)
+            left -= parts(min(view.slots(cls), most), fit.slots)
     return fitting
 
 
@@ -128,8 +132,8 @@ def _within_share(view: View, site: SiteState, fitting: list[tuple[TaskClass, Fi
     allowed = sum(-(-state.bags[bag].size * site.limits.share // MILLI) for bag in bags)
     for cls, fit in fitting:
         cores = fit.shape.cores * fit.shape.nodes
-        left = allowed - taken * fit.slots // cores if site.limits.share < MILLI else unstarted(cls)
-        slots = min(unstarted(cls), left, view.affordable(site, cls, fit))
+        left = allowed - taken * fit.slots // cores if site.limits.share < MILLI else view.slots(cls)
+        slots = min(view.slots(cls), left, view.affordable(site, cls, fit))
         allowed -= max(slots, 0)
         if slots > 0:
             yield Wanted(cls, fit, slots)
@@ -165,13 +169,13 @@ def _slots_left(view: View, classes: list[TaskClass], fits: dict[Key, Fit]) -> l
     for (s, c), fit in fits.items():
         if classes[c].is_accounted:
             most[c] = max(most.get(c, 0), view.affordable(view.answering[s], classes[c], fit))
-    return [min(unstarted(cls), most.get(c, accounts.UNLIMITED)) for c, cls in enumerate(classes)]
+    return [min(view.slots(cls), most.get(c, accounts.UNLIMITED)) for c, cls in enumerate(classes)]
 
 
 def _keep_at_suspect(view: View, site: SiteState, classes: list[TaskClass]) -> list[Wanted]:
     """Return slots for all classes at a suspect site: it is sent nothing, and its pilots may be of use to any class."""
     fits = [(cls, view.fit(site, cls)) for cls in classes] if site.suspect_since else []
-    return [Wanted(cls, fit, unstarted(cls)) for cls, fit in fits if fit is not None]
+    return [Wanted(cls, fit, view.slots(cls)) for cls, fit in fits if fit is not None]
 
 
 def _supply(view: View, taken: dict[str, list[Wanted]]) -> tuple[Pools, list[int]]:

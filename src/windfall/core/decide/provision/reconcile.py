@@ -24,6 +24,7 @@ from windfall.core.decide.provision.demand import (
 from windfall.core.decide.provision.intents import end_intents, used
 from windfall.core.decide.provision.one_per_task import TaskPilot, task_pilots
 from windfall.core.decide.provision.site_orders import ask_for_room
+from windfall.core.decide.provision.surplus import dismiss_surplus
 from windfall.core.messages import facts as f
 from windfall.core.messages.facts import Shape
 from windfall.core.messages.lifecycle import INTENDED, LEAVING, QUEUED, READY, STOPPING
@@ -65,7 +66,7 @@ def provision(turn: Turn) -> None:
     """Make and withdraw intents at all sites."""
     turn.provision.last_run, turn.provision.intents_left = turn.now, AT_ONCE
     site_watch.watch_sites(turn)
-    view = View(turn.state, turn.now, turn.config.margin)
+    view = View(turn.state, turn.now, turn.config)
     turn.provision.pairs_matched = len(view.classes("demand")) * len(view.sites)
     _stop_stale_task_pilots(turn)
     for site in view.sites:
@@ -77,7 +78,8 @@ def provision(turn: Turn) -> None:
         _make(turn, pilot.site, pilot.shape, 1, pilot)
     turn.provision.changed = False  # the facts of this run are no reason to run again
     soon = 0 if turn.provision.intents_left else turn.now + turn.config.provision
-    later = [at for at in (soon, view.later, *(site.session.retry_after for site in view.sites)) if at > turn.now]
+    retries = [site.session.retry_after for site in view.sites]
+    later = [at for at in (soon, view.later, dismiss_surplus(turn), *retries) if at > turn.now]
     if later:
         _provision_at(turn, min(later))
 

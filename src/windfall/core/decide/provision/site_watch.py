@@ -52,7 +52,7 @@ def watch_due(turn: Turn, _: int) -> None:
 
 def _work_wanted(turn: Turn) -> bool:
     """Is there a ready task that pilots of a site could run?"""
-    view = View(turn.state, turn.now, turn.config.margin)
+    view = View(turn.state, turn.now, turn.config)
     ready = [turn.state.classes[number] for _, number in turn.state.ready]
     return any(view.fit(site, cls) is not None for cls in ready for site in view.sites)
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from windfall.core.decide.exchange.stranded import cancel_stranded
 from windfall.core.decide.grant import batches
+from windfall.core.decide.requests.attendance import note_attended
 from windfall.core.decide.requests.request import check_size, earlier_answer, refusing, the_bag
 from windfall.core.messages import events as e, facts as f
 from windfall.core.messages.lifecycle import SUCCEEDED
@@ -28,6 +29,7 @@ def append(turn: Turn, event: e.Append) -> None:
     if event.seen is not None and event.seen != len(bag.appended):
         raise Conflict(f"bag {bag.number} has been given more tasks meanwhile", "look again, then ask again")
     _check_room(turn, bag, [(event.target, event.count)])
+    note_attended(turn, bag)
     first = bag.size
     turn.emit(f.TasksAppended(
         turn.now, bag.number, event.target, first, event.count, key=event.idempotency, source=event.source,
@@ -56,6 +58,7 @@ def append_part(turn: Turn, event: e.AppendPart) -> None:
     if not event.pieces or len(event.pieces) != len(event.sources):
         raise BadInput("nothing was appended, or not one source for each target")
     _check_room(turn, bag, event.pieces)
+    note_attended(turn, bag)
     count = sum(n for _, n in event.pieces)
     _check_edges(event.edges, bag.size, bag.size + count)
     turn.emit(f.PartAppended(

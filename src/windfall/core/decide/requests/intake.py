@@ -27,7 +27,7 @@ def submission(key: int, owner: str, bag: Bag, idempotency: str = "") -> Submit:
         key, owner, bag.name, idempotency, _packed(bag), targets=shapes, external=bag.effects == "external",
         select=bag.policy.select, open=bag.open, edges=edges_of(bag.edges, bag.flows), provision=bag.policy.provision,
         budget=bag.policy.budget, replicate=preset if preset in REPLICATE else "none", policy=given(bag.policy),
-        fail_over=bag.policy.fail_over,
+        fail_over=bag.policy.fail_over, absence=bag.absence,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from windfall.core.decide.grant import batches, fair_share
 from windfall.core.decide.grant.nearest_data import wrong_parameter
 from windfall.core.decide.grant.order import wrong_policy
+from windfall.core.decide.requests import attendance
 from windfall.core.decide.requests.request import check_size, earlier_answer, refusing
 from windfall.core.messages import events as e, facts as f
 from windfall.core.state import accounts, chains
@@ -33,11 +34,12 @@ def submit(turn: Turn, event: e.Submit) -> None:
         external=event.external, select=event.select, open=event.open,
         edges=event.edges + chains.stage_edges(event.targets), provision=event.provision, options=event.options,
         data=event.data, data_selection=event.data_selection, budget=event.budget, replicate=event.replicate,
-        policy=event.policy, fail_over=event.fail_over,
+        policy=event.policy, fail_over=event.fail_over, absence=event.absence,
     ))
     bag = turn.state.bags[number]
     batches.set_batch_timer(turn, bag)
     fair_share.set_ageing_timer(turn)
+    attendance.resume(turn, bag)
     turn.done(event, number, bag.size)
 
 
