@@ -64,7 +64,7 @@ class Starts(NamedTuple):
 
 def run_figure(provision: str, cancelling: int = CANCELLING) -> Starts:
     """Run five tasks; return when each started, and when pilots started in vain."""
-    world = World(config=Config(provision=50, idle=1_000, margin=100, prefetch=0), watch=True)
+    world = World(config=Config(provision=50, idle=1_000, margin=100, prefetch=0, worth=0), watch=True)
     enrolled: dict[int, int] = {}
     granted: dict[int, tuple[int, int]] = {}  # pilot → task, when
 

@@ -110,7 +110,7 @@ class System:
 
     def __init__(self, name: str, sites: list[SimulatedSite], calibration: SwarmCalibration,
                  submission: Submission) -> None:
-        self.world = World(config=Config(provision=1_000, idle=1_000, prefetch=0), engine=sites[0].engine)
+        self.world = World(config=Config(provision=1_000, idle=1_000, prefetch=0, worth=0), engine=sites[0].engine)
         self.starts: dict[tuple[int, int], int] = {}  # (bag, task) → start of the attempt that counts
         self.walls: list[int] = []
         self.redundant = 0
