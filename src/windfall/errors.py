@@ -28,6 +28,7 @@ keeps to the standard library and to the syntax of Python 3.6.
          ├─ LocksUnreliable   the file system does not keep locks
          ├─ StoreTooNew       written by a later version
          ├─ StoreCorrupt      does not read back as it was written
+         ├─ ViewsDamaged      the same of the views, which are made again from the journal
          └─ FlushFailed       the disk refused a flush; the process must end
 """
 
@@ -219,6 +220,10 @@ class StoreTooNew(StoreError):
 
 class StoreCorrupt(StoreError):
     code = "store-corrupt"
+
+
+class ViewsDamaged(StoreError):
+    code = "views-damaged"
 
 
 class FlushFailed(StoreError):

@@ -231,3 +231,62 @@ def test_a_removed_bag_goes_in_slices_between_folds(tmp_path, monkeypatch):
             left = b.projector._views._connection.execute("SELECT count(*) FROM attempt WHERE bag = 1").fetchone()
             assert left == (0,)
     asyncio.run(go())
+
+
+def _overwrite_pages(path):
+    """Overwrite all pages but the first: what is open finds it at the next question, and a new start at once."""
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
+    body = path.read_bytes()
+    path.write_bytes(body[:4096] + b"\x5a" * (len(body) - 4096))
+
+
+@pytest.mark.parametrize("damage", [
+    _overwrite_pages, lambda path: path.write_bytes(b""), lambda path: path.write_bytes(b"no views" * 999),
+    lambda path: path.write_bytes(path.read_bytes()[:9000]),
+])
+def test_damaged_views_are_made_again_at_the_next_start(tmp_path, damage):
+    async def go():
+        async with bench(tmp_path) as b:
+            b.commit(*[finished(n) for n in range(30)])
+            assert await b.tasks() == list(range(30))
+        damage(tmp_path / "views.db")
+        again = Projector(tmp_path / "views.db", b.journal)
+        b.journal, b.projector = Journal.open(tmp_path / "journal.db"), again
+        again._journal = b.journal
+        assert await b.tasks() == list(range(30))
+        await again.close()
+        b.journal.close()
+    asyncio.run(go())
+
+
+def test_views_damaged_under_a_running_server_are_made_again(tmp_path):
+    async def go():
+        async with bench(tmp_path) as b:
+            b.commit(*[finished(n) for n in range(30)])
+            assert await b.tasks() == list(range(30))
+            _overwrite_pages(tmp_path / "views.db")
+            b.projector._views._connection.execute("PRAGMA shrink_memory")
+            assert await b.tasks() == list(range(30))
+            b.commit(finished(30))
+            assert await b.tasks() == list(range(31))
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("statement", [
+    "UPDATE attempt SET outcome = 99", "UPDATE detail SET files = x'ff'", "UPDATE attempt SET verdict = 'x'",
+    "DROP TABLE attempt",
+])
+def test_values_of_other_kinds_in_the_views_lead_to_new_views(tmp_path, statement):
+    async def go():
+        async with bench(tmp_path) as b:
+            b.commit(*[finished(n, details={0: f.Detail(files=[("a", "0" * 64, 1, 0)])}) for n in range(3)])
+            assert await b.tasks() == [0, 1, 2]
+            other = sqlite3.connect(tmp_path / "views.db", isolation_level=None)
+            other.execute(statement)
+            other.close()
+            rows = await b.projector.ask(lambda views: views.results(1))
+            assert [(row.task, row.state, row.files) for row in rows] == [
+                (n, "succeeded", [("a", "0" * 64, 1, 0)]) for n in range(3)]
+    asyncio.run(go())

@@ -1,10 +1,14 @@
 """The certificate, and who may pin it."""
 
+import shutil
 import ssl
+import subprocess
+import sys
 
 import pytest
 from server_tools import Client, connect
 
+from windfall.errors import TrustError
 from windfall.server.http import tls as certificates
 
 
@@ -78,3 +82,47 @@ def test_connections_that_say_nothing_keep_nobody_out(server, client, tmp_path, 
         for sock in silent:
             sock.close()
         runtime.http.loop.call_soon_threadsafe(listener.close)
+
+
+@pytest.mark.parametrize("name", ["key.pem", "certificate.pem"])
+def test_pinned_pair_is_refused_not_replaced_if_half_is_missing(tmp_path, name):
+    folder = tmp_path / "tls"
+    certificates.context(folder)
+    (folder / name).unlink()
+    left = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(TrustError, match=f"{name} is missing") as caught:
+        certificates.context(folder)
+    assert "backup" in caught.value.hint and "new tickets" in caught.value.hint
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == left
+
+
+@pytest.mark.parametrize("name", ["key.pem", "certificate.pem"])
+@pytest.mark.parametrize("damage", [b"", b"\xff" * 40, None])
+def test_damaged_pair_is_refused_with_words(tmp_path, name, damage):
+    folder, other = tmp_path / "tls", tmp_path / "other"
+    certificates.context(folder)
+    certificates.context(other)
+    (folder / name).write_bytes((other / name).read_bytes() if damage is None else damage)
+    with pytest.raises(TrustError, match="cannot be used"):
+        certificates.context(folder)
+
+
+def test_server_with_half_a_pair_ends_with_words(start, tmp_path):
+    server = start("127.0.0.1:0")
+    server.stop()
+    (server.home / "tls" / "key.pem").unlink()
+    again = start("127.0.0.1:0")
+    assert again.process.wait(60) == 3
+    assert "key.pem is missing" in again.said() and "Traceback" not in again.said()
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_key_certificate_and_mark_are_flushed(tmp_path):
+    code = ("import sys; from pathlib import Path; from windfall.server.http import tls;"
+            "from windfall.server.local.data_folder import Home;"
+            "home = Home(Path(sys.argv[1])); home.mark; tls.context(home.tls)")
+    done = subprocess.run(["strace", "-f", "-y", "-e", "trace=fsync,rename", sys.executable, "-c", code, str(tmp_path)],
+                          capture_output=True, text=True, check=True)
+    flushed = [line for line in done.stderr.splitlines() if "fsync(" in line]
+    for name in ("mark.", "key.pem.", "certificate.pem.", f"{tmp_path}>"):
+        assert any(name in line for line in flushed), (name, flushed)

@@ -91,6 +91,11 @@ class Core:
         fair_share.set_ageing_timer(turn)
         turn.provision.changed = True
 
+    def numbers(self) -> tuple[int, int, int]:
+        """Return the next numbers of bags, pilots and intents; a journal that lost commits must not give them twice."""
+        state = self.turn.state
+        return state.next_bag, state.next_pilot, state.next_intent
+
     def snapshot(self) -> tuple[bytes, dict[str, bytes], list[str]]:
         """Return (meta, changed chunks, names of chunks to drop)."""
         return dump_state(self.turn.state)

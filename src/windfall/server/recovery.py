@@ -12,23 +12,43 @@ from windfall.core.persist.upgrades import VERSION
 from windfall.core.step import Core
 from windfall.errors import StoreCorrupt, StoreError, StoreTooNew, WindfallError
 from windfall.server.clock import Clock
-from windfall.store import codec
-from windfall.store.journal import Journal, Snapshot
+from windfall.store import codec, mark
+from windfall.store.journal import Journal, Snapshot, name_commit
+
+_DOCTOR = "'windfall doctor' says what can be saved; or restore the data directory from a backup"
 
 
 def recover(path: Path, config: Config | None = None) -> tuple[Core, Journal, Clock]:
     """Open the journal, which keeps a second server out; restore the core from it; and start the clock after the last
     journaled time."""
+    owner, seen = _place_of_views(path)
+    if seen and not path.exists():
+        raise StoreCorrupt(f"{path} is missing, and the views beside it had reached commit {seen}", _DOCTOR)
     journal = Journal.open(path)
     try:
+        if owner == journal.identity and seen > journal.position:
+            raise StoreCorrupt(f"{path} has lost {seen - journal.position} commits: the last good one is"
+                               f" {name_commit(journal.position, journal.last_at())}, and the views beside it had"
+                               f" reached commit {seen}", _DOCTOR)
         core = Core(config or Config())
         restore(core, journal)
+        journal.numbers = core.numbers
         clock = Clock(journal.last_at())
         core.resume(clock.now())
         return core, journal, clock
     except BaseException:
         journal.close()
         raise
+
+
+def _place_of_views(path: Path) -> tuple[str, int]:
+    """Return the identity and the position of the journal that the views beside it tell of, where no mark does."""
+    views = path.with_name("views.db")
+    if mark.read(mark.mark_of(path)) is not None or not views.exists():
+        return "", 0
+    from windfall.store.views import place_of
+
+    return place_of(views)
 
 
 def restore(core: Any, journal: Journal) -> None:

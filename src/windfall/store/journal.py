@@ -6,6 +6,9 @@ Rules
   * A failed flush is final.  The kernel may forget that a write failed, so this process never tries again: every later
     call raises FlushFailed, and recovery finds out which rows are on the disk.
   * Every body has a checksum.  If one is wrong, the error names the row or chunk, and the body is never decoded.
+  * A journal that ends before its mark, or whose log has commits after a damaged one, has lost commits.  Opening it
+    raises StoreCorrupt with the last good commit's number and time, and leaves file and log as they are (`mark.py`,
+    `log_file.py`).
   * Opening a file that this version does not understand neither deletes nor changes anything in it.
   * Rows after the snapshot have no gaps; before it, retention may have removed some.
   * `locking_mode=EXCLUSIVE` avoids shared memory, which network file systems lack, and keeps a second writer out.
@@ -23,16 +26,17 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
 from windfall.errors import FlushFailed, StoreCorrupt, StoreError, StoreLocked, StoreTooNew
-from windfall.store import schema
+from windfall.store import log_file, mark, schema
 from windfall.store.locking import Lock, holder
 from windfall.store.schema import checksum
 
 _MAGIC = b"SQLite format 3\0"
-_BACKUP = "nothing was changed; restore the data directory from a backup, or start with an empty one"
+_BACKUP = "nothing was changed; 'windfall doctor' says what can be saved; or restore the data directory from a backup"
 _SETTINGS = (  # `synchronous = FULL`: each commit calls fsync, which is the flush that replies wait for
     "locking_mode = EXCLUSIVE", "journal_mode = WAL", "synchronous = FULL", "temp_store = MEMORY",
     "journal_size_limit = 67108864", "trusted_schema = OFF",
@@ -75,35 +79,44 @@ class Journal:
         self._mutex = threading.Lock()
         self._failure = ""
         self._staged: dict[str, int] = {}
-        self.identity: str = connection.execute("SELECT value FROM meta WHERE name = 'identity'").fetchone()[0]
-        snapshot: SeqAndTime | None = connection.execute("SELECT position, at FROM snapshot").fetchone()
-        last: SeqAndTime | None = connection.execute(
-            "SELECT seq, at FROM journal ORDER BY seq DESC LIMIT 1").fetchone()
-        self._snapshot = snapshot or (0, 0)
-        orphans = connection.execute("SELECT id FROM chunk WHERE id NOT IN (SELECT chunk FROM part)")
-        self._orphans: list[int] = [chunk for (chunk,) in orphans]
-        self.position, self._last_at = max(last or (0, 0), self._snapshot)
+        self.numbers: Callable[[], mark.Numbers] = lambda: mark.NONE  # the driver's numbers that come next
+        with _reading(path):
+            self.identity: str = _identity(connection)
+            self._snapshot, last = _ends(connection)
+            orphans = connection.execute("SELECT id FROM chunk WHERE id NOT IN (SELECT chunk FROM part)")
+            self._orphans: list[int] = [chunk for (chunk,) in orphans]
+        self.position, self._last_at = max(last, self._snapshot)
         self.tail_bytes = self._measure_tail()
+        self._mark = mark.Mark(mark.mark_of(path), self.identity)
 
     @classmethod
     def open(cls, path: Path) -> Journal:
         """Open a journal; create the file if it is missing, upgrade an older layout, refuse an unknown one."""
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock = Lock.take(path.with_suffix(".lock"))
-        connection = None
         try:
+            reached = mark.read(mark.mark_of(path))
             if not path.exists():
+                _refuse_without_file(path, reached)
                 _create(path)
             _check_header(path)
-            connection = _connect(path)
+            with log_file.kept(path):
+                return cls._open(path, lock, reached)
+        except BaseException:
+            lock.release()
+            raise
+
+    @classmethod
+    def _open(cls, path: Path, lock: Lock, reached: mark.Reached | None) -> Journal:
+        connection = _connect(path)
+        try:
             with _reading(path):
+                _refuse_gap(connection, path, reached)
                 _upgrade(connection, path)
                 _fold_log(connection, path)
-                return cls(path, lock, connection)
+            return cls(path, lock, connection)
         except BaseException:
-            if connection is not None:
-                connection.close()
-            lock.release()
+            connection.close()
             raise
 
     def append(self, at: int, body: bytes) -> int:
@@ -121,6 +134,7 @@ class Journal:
             self._last_at = at
             self.tail_bytes += len(body)
             self.flushes += 1
+            self._mark.write(seq, at, self.numbers())
             return seq
 
     def read(self, after: int, limit: int | None = None) -> Iterator[tuple[int, int, bytes]]:
@@ -145,7 +159,7 @@ class Journal:
         with self._mutex, _reading(self.path):
             cursor = self._connection.execute(query, (largest, after, rows))
             for seq, at, crc, length, body in cursor:
-                self._check(body is None or crc == checksum(seq, at, body), f"row {seq}")
+                self._check(body is None or is_intact((seq, at, crc, body)), f"row {seq}")
                 found.append((seq, at, length, body))
                 size -= length if body is not None else 0
                 if size <= 0:
@@ -197,9 +211,11 @@ class Journal:
             self._orphans += [chunk for name, chunk in self._staged.items() if name in chunks]
             parts.update((name, _insert_chunk(connection, body)) for name, body in chunks.items())
             self._replace_parts(connection, parts, set(drop) - parts.keys())
+            rows = ("(SELECT coalesce((SELECT rows FROM snapshot), 0) + count(*) FROM journal"
+                    " WHERE seq > ? AND seq <= ?)")
             connection.execute(
-                "INSERT OR REPLACE INTO snapshot SELECT 1, ?, ?, count(*), ?, ? FROM part",
-                (position, at, zlib.crc32(meta), meta),
+                f"INSERT OR REPLACE INTO snapshot SELECT 1, ?, ?, count(*), ?, ?, {rows} FROM part",
+                (position, at, schema.head_checksum(connection, position, at, meta), meta, self._snapshot[0], position),
             )
         with self._mutex:
             self._staged.clear()
@@ -208,17 +224,29 @@ class Journal:
 
     def load_snapshot(self) -> Snapshot | None:
         with self._mutex, _reading(self.path):
-            found = self._connection.execute("SELECT position, parts, crc, body FROM snapshot").fetchone()
+            found = self._connection.execute("SELECT position, at, parts, crc, body FROM snapshot").fetchone()
             if found is None:
+                self._check(not self._connection.execute("SELECT count(*) FROM part").fetchone()[0], "the snapshot")
                 return None
-            position, parts, crc, meta = found
+            position, at, parts, head, meta = found
             query = "SELECT name, crc, body FROM part JOIN chunk ON chunk.id = part.chunk"
             rows = self._connection.execute(query).fetchall()
-        self._check(zlib.crc32(meta) == crc, "the snapshot's head")
-        self._check(len(rows) == parts, f"the snapshot has {len(rows)} chunks of {parts} and so")
-        for name, crc, body in rows:
-            self._check(zlib.crc32(body) == crc, f"chunk {name} of the snapshot")
+            self._check(len(rows) == parts, f"the snapshot has {len(rows)} chunks of {parts} and so")
+            for name, crc, body in rows:
+                self._check(zlib.crc32(body) == crc, f"chunk {name} of the snapshot")
+            self._check(schema.head_checksum(self._connection, position, at, meta) == head, "the snapshot's head")
         return Snapshot(position, meta, {name: body for name, _, body in rows})
+
+    def check_history(self) -> None:
+        """Raise StoreCorrupt unless all rows are there and read back, those before the snapshot too."""
+        with self._mutex, _reading(self.path):
+            found = self._connection.execute("SELECT rows FROM snapshot").fetchone()
+            count = self._connection.execute(
+                "SELECT count(*) FROM journal WHERE seq <= ?", (self._snapshot[0],)).fetchone()[0]
+        wanted = found[0] if found is not None else 0
+        self._check(count == wanted, f"the history up to the snapshot has {count} rows of {wanted} and so")
+        for _ in self.read(0):
+            pass
 
     # --- retention --------------------------------------------------------------------------------------------
 
@@ -234,9 +262,13 @@ class Journal:
             self._set_bookmark(name, 0)
             return 0
         with self._transaction() as connection:
+            gone = 0
             for seq, at, crc, body in rows:
-                self._check(crc == checksum(seq, at, body), f"row {seq}")
-                _replace_row(connection, seq, at, body, edit(body))
+                self._check(is_intact((seq, at, crc, body)), f"row {seq}")
+                fresh = edit(body)
+                gone += fresh is None
+                _replace_row(connection, seq, at, body, fresh)
+            connection.execute("UPDATE snapshot SET rows = rows - ?", (gone,))
             connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_REWRITE, f"{rows[-1][0]} {name}"))
         return len(rows)
 
@@ -247,6 +279,7 @@ class Journal:
 
     def close(self) -> None:
         with self._mutex:
+            self._mark.close()
             self._connection.close()
             self._lock_file.release()
             self._failure = self._failure or "the journal is closed"
@@ -303,10 +336,10 @@ class Journal:
         return rows
 
     def _check_row(self, after: int, row: tuple[int, int, int, bytes]) -> None:
-        seq, at, crc, body = row
+        seq = row[0]
         missing = max(after, self._snapshot[0]) + 1
-        self._check(seq <= missing, f"row {missing} is missing and row {seq}")
-        self._check(crc == checksum(seq, at, body), f"row {seq}")
+        self._check(isinstance(seq, int) and seq <= missing, f"row {missing} is missing and row {seq}")
+        self._check(is_intact(row), f"row {seq}")
 
     def _check(self, good: bool, what: str) -> None:
         if not good:
@@ -343,10 +376,10 @@ class Journal:
         """Return how far the last pass has come (0: to its end), and its name."""
         with self._mutex, _reading(self.path):
             found = self._connection.execute("SELECT value FROM meta WHERE name = ?", (_REWRITE,)).fetchone()
-        if found is None:
-            return None
-        reached, _, name = found[0].partition(" ")
-        return int(reached), name
+            if found is None:
+                return None
+            reached, _, name = found[0].partition(" ")
+            return int(reached), name
 
     def _set_bookmark(self, name: str, reached: int) -> None:
         with self._transaction() as connection:
@@ -381,17 +414,9 @@ def _create(path: Path) -> None:
         connection.execute("COMMIT")
         connection.close()  # folds the log into the file
         os.rename(fresh, path)
-        _flush_directory(path.parent)
+        mark.flush_directory(path.parent)
     except (sqlite3.Error, OSError) as error:
         raise _unusable(path, error) from error
-
-
-def _flush_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -419,6 +444,8 @@ def _reading(path: Path) -> Iterator[None]:
         if not _is_damage(error):
             raise _unusable(path, error) from error
         raise StoreCorrupt(f"{path} is damaged: {error}", _BACKUP) from error
+    except (TypeError, ValueError, IndexError, OverflowError) as error:  # values of other types than were written
+        raise StoreCorrupt(f"{path} is damaged: {error}", _BACKUP) from error
 
 
 def _unusable(path: Path, error: Exception) -> StoreError:
@@ -427,8 +454,10 @@ def _unusable(path: Path, error: Exception) -> StoreError:
 
 def _is_damage(error: sqlite3.Error) -> bool:
     code = getattr(error, "sqlite_errorcode", 0)
-    damaged = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_SCHEMA)
-    return code & 0xFF in damaged or code == sqlite3.SQLITE_IOERR_SHORT_READ
+    damaged = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_SCHEMA,
+               sqlite3.SQLITE_TOOBIG)
+    undecodable = not code and isinstance(error, sqlite3.OperationalError)  # the driver's own: text that is not UTF-8
+    return undecodable or code & 0xFF in damaged or code == sqlite3.SQLITE_IOERR_SHORT_READ
 
 
 def _check_header(path: Path) -> None:
@@ -449,6 +478,77 @@ def _check_version(version: int, path: Path) -> None:
             f"{path} has layout {version}; this Windfall knows up to {schema.VERSION}",
             "start the newer Windfall that wrote it; nothing was changed",
         )
+
+
+def is_intact(row: tuple[object, object, object, object]) -> bool:
+    """Does a row (seq, at, crc, body) read back as it was written?"""
+    seq, at, crc, body = row
+    return (isinstance(seq, int) and isinstance(at, int) and isinstance(body, bytes)
+            and crc == checksum(seq, at, body))
+
+
+def _identity(connection: sqlite3.Connection) -> str:
+    found = connection.execute("SELECT value FROM meta WHERE name = 'identity'").fetchone()
+    if found is None or not isinstance(found[0], str) or len(bytes.fromhex(found[0])) != 16:
+        raise ValueError("its identity does not read back as it was written")
+    return found[0]
+
+
+def _ends(connection: sqlite3.Connection) -> tuple[SeqAndTime, SeqAndTime]:
+    """Return number and time of the snapshot and of the last row; zeros where there is none."""
+    found = [connection.execute(query).fetchone() or (0, 0) for query in (
+        "SELECT position, at FROM snapshot", "SELECT seq, at FROM journal ORDER BY seq DESC LIMIT 1")]
+    if not all(isinstance(value, int) and value >= 0 for pair in found for value in pair):
+        raise ValueError("the number or the time of its last commit does not read back as it was written")
+    return found[0], found[1]
+
+
+def _refuse_without_file(path: Path, reached: mark.Reached | None) -> None:
+    """Refuse to begin a new journal where the mark says that there was one: bag numbers would be given twice."""
+    if reached is not None and reached.position:
+        raise StoreCorrupt(f"{path} is missing, and it had reached {name_commit(reached.position, reached.at)}",
+                           _BACKUP)
+
+
+def _refuse_gap(connection: sqlite3.Connection, path: Path, reached: mark.Reached | None) -> None:
+    """Raise StoreCorrupt if commits are missing: by what SQLite did not take of its log, or by the mark."""
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    _check_version(version, path)
+    if version == 0:
+        return  # the first layout had no mark, and its tables have other columns
+    last = max(_ends(connection))
+    if reached is not None and reached.identity != _identity(connection) and reached.position:
+        raise StoreCorrupt(f"{path} is another journal than the one that {mark.mark_of(path).name} tells of, which had"
+                           f" reached {name_commit(reached.position, reached.at)}", _BACKUP)
+    lost = _lost_in_log(connection, path)
+    if reached is not None and reached.position > last[0]:
+        lost = max(lost, reached.position - last[0])
+        raise StoreCorrupt(
+            f"{path} has lost {lost} commits: the last good one is {name_commit(*last)}, and it had reached"
+            f" {name_commit(reached.position, reached.at)}", _BACKUP)
+    if lost:
+        raise StoreCorrupt(f"{log_file.log_of(path)} is damaged, and at least {lost} commits follow the damage: the"
+                           f" last good one is {name_commit(*last)}", _BACKUP)
+
+
+def _lost_in_log(connection: sqlite3.Connection, path: Path) -> int:
+    page_size: int = connection.execute("PRAGMA page_size").fetchone()[0]
+    found = log_file.frames(log_file.log_of(path), page_size)
+    if not found:
+        return 0
+    with suppress(sqlite3.OperationalError):  # a full disk
+        _, taken, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        return log_file.lost_commits(found, taken)
+    return 0
+
+
+def name_commit(position: int, at: int) -> str:
+    """Return a commit's number and time, for people."""
+    try:
+        when = datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (ValueError, OverflowError, OSError):
+        when = f"{at} ms"
+    return f"commit {position} ({when})"
 
 
 def _upgrade(connection: sqlite3.Connection, path: Path) -> None:

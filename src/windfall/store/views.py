@@ -25,12 +25,13 @@ import msgspec
 
 from windfall.core.messages.facts import Fact
 from windfall.core.messages.lifecycle import CANCELLED, FIRST_FINAL, O_SUCCEEDED, OUTCOMES, SUCCEEDED, TASK_STATES
-from windfall.errors import NotFound, StoreError, Unavailable
+from windfall.errors import NotFound, StoreError, Unavailable, ViewsDamaged
 from windfall.store import projection, tally
 from windfall.store.schema import run
 
 APPLICATION = 0x57465631  # "WFV1"
 VERSION = 5
+CHECKED_PAGES = 4096  # a file of more pages is not checked as a whole when it is opened
 BATCH = 20_000  # attempts that are gathered before a flush
 
 
@@ -101,12 +102,11 @@ class Views:
             connection = _connect(path)
             if _is_sound(connection, identity, journal_position):
                 return cls(path, connection)
-        except sqlite3.Error:
+        except (sqlite3.Error, TypeError, ValueError):
             pass
         if connection is not None:
             connection.close()
-        for suffix in ("", "-wal", "-shm", "-journal"):
-            Path(f"{path}{suffix}").unlink(missing_ok=True)
+        discard(path)
         connection = _connect(path)
         _create(connection, identity)
         return cls(path, connection)
@@ -183,6 +183,10 @@ class Views:
             self._reading += 1
         try:
             yield self
+        except (sqlite3.Error, msgspec.MsgspecError, TypeError, ValueError, LookupError) as error:
+            if not is_busy(error):
+                raise ViewsDamaged(f"{self.path} does not read back as it was written: {error}") from error
+            raise
         finally:
             with self._idle:
                 self._reading -= 1
@@ -291,6 +295,8 @@ class Views:
         try:
             yield
         except (sqlite3.Error, OverflowError) as error:
+            if not is_busy(error) and is_damage(error):
+                raise ViewsDamaged(f"{self.path} is damaged: {error}") from error
             self._roll_back()
             raise _unwritable(self.path, error) from error
         except BaseException:
@@ -471,10 +477,45 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
+def discard(path: Path) -> None:
+    """Delete the file of views: the journal has all of it."""
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        Path(f"{path}{suffix}").unlink(missing_ok=True)
+
+
+def is_busy(error: Exception) -> bool:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_INTERRUPT)
+
+
+def is_damage(error: Exception) -> bool:
+    """Has a write failed because of the file, and not for want of room?"""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def place_of(path: Path) -> tuple[str, int]:
+    """Return the identity of the journal that a file of views belongs to, and its position there; ("", 0) if the file
+    is missing or does not read back."""
+    try:
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", timeout=5, isolation_level=None, uri=True)
+    except sqlite3.Error:
+        return "", 0
+    try:
+        position, identity = connection.execute("SELECT position, identity FROM place").fetchone()
+    except (sqlite3.Error, TypeError):
+        return "", 0
+    finally:
+        connection.close()
+    return (identity, position) if isinstance(identity, str) and isinstance(position, int) else ("", 0)
+
+
 def _is_sound(connection: sqlite3.Connection, identity: str, journal_position: int | None) -> bool:
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     if (application, version) != (APPLICATION, VERSION):
+        return False
+    small = connection.execute("PRAGMA page_count").fetchone()[0] <= CHECKED_PAGES
+    if small and connection.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
         return False
     position, whose = connection.execute("SELECT position, identity FROM place").fetchone()
     return whose == identity and (journal_position is None or position <= journal_position)

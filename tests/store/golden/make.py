@@ -43,7 +43,8 @@ def make_2(path: Path) -> None:
     journal.save_snapshot(2, META, CHUNKS)
     journal.close()
     path.with_suffix(".lock").unlink()
+    path.with_suffix(".mark").unlink()
 
 
 if __name__ == "__main__":
-    {"0": make_0, "2": make_2}[sys.argv[1]](HERE / f"v{sys.argv[1]}.db")
+    {"0": make_0, "2": make_2, "3": make_2}[sys.argv[1]](HERE / f"v{sys.argv[1]}.db")

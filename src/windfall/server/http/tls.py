@@ -2,14 +2,20 @@
 
 Its key is on the elliptic curve P-256, since a handshake then costs half of what RSA's does.  The certificate is no
 authority (CA:FALSE): clients that pin it trust this key and no certificate that the key might sign.
+
+Key and certificate appear together, on the disk, or not at all.  A pair of which one is missing or damaged is never
+replaced: every client and every pilot's ticket has the certificate, and would refuse another.
 """
 
 from __future__ import annotations
 
+import os
 import ssl
 from pathlib import Path
 
+from windfall.errors import TrustError
 from windfall.server.local.data_folder import private_directory, write_private
+from windfall.store.mark import flush_directory
 
 YEARS = 20
 
@@ -17,25 +23,43 @@ YEARS = 20
 def context(folder: Path, names: tuple[str, ...] = ()) -> tuple[ssl.SSLContext, str]:
     """Return the TLS context of the server, and the certificate (PEM) to pin; make key and certificate if missing."""
     key, certificate = folder / "key.pem", folder / "certificate.pem"
-    if not (key.exists() and certificate.exists()):
-        private_directory(folder)
-        _make(key, certificate, names)
+    there = [path.exists() for path in (key, certificate)]
+    if not any(there):
+        _make(folder, names)
+    elif not all(there):
+        raise _unusable(folder, f"{key if there[1] else certificate} is missing")
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     made.minimum_version = ssl.TLSVersion.TLSv1_2
-    made.load_cert_chain(certificate, key)
+    try:
+        made.load_cert_chain(certificate, key)
+        pem = certificate.read_text("ascii")
+    except (ssl.SSLError, ValueError, OSError) as error:
+        raise _unusable(folder, f"key and certificate in {folder} cannot be used: {error}") from error
     made.set_alpn_protocols(["http/1.1"])
-    return made, certificate.read_text()
+    return made, pem
 
 
-def _make(key_file: Path, certificate_file: Path, names: tuple[str, ...]) -> None:
+def _unusable(folder: Path, problem: str) -> TrustError:
+    return TrustError(
+        f"{problem}; clients and pilots trust the certificate in {folder}, so no other is made",
+        f"restore {folder} from a backup; or remove it for a new pair: then everyone must 'windfall login' again, and "
+        "pilots elsewhere need new tickets")
+
+
+def _make(folder: Path, names: tuple[str, ...]) -> None:
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = _certify(key, names)
-    write_private(key_file, key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
-    write_private(certificate_file, certificate.public_bytes(serialization.Encoding.PEM))  # type: ignore[attr-defined]
+    fresh = folder.with_name(f"{folder.name}.{os.getpid()}.new")
+    private_directory(fresh)
+    write_private(fresh / "key.pem", key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()), flush=True)
+    pem = certificate.public_bytes(serialization.Encoding.PEM)  # type: ignore[attr-defined]
+    write_private(fresh / "certificate.pem", pem, flush=True)
+    os.rename(fresh, folder)  # which may be there, empty
+    flush_directory(folder.parent)
 
 
 def _certify(key: object, names: tuple[str, ...]) -> object:

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from windfall.errors import StoreLocked, TrustError
+from windfall.store.mark import flush_directory
 
 BACKLOG = 4096
 _LETTERS = "abcdefghijkmnpqrstuvwxyz23456789"  # no two of them look alike
@@ -56,7 +57,7 @@ class Home:
             found = ""
         if not re.fullmatch("[a-z0-9]{6}", found):
             found = "".join(_LETTERS[byte % len(_LETTERS)] for byte in os.urandom(6))
-            write_private(path, found.encode())
+            write_private(path, found.encode(), flush=True)
         return found
 
     def claim(self) -> sockets.socket:
@@ -118,14 +119,20 @@ def private_directory(path: Path) -> None:
         path.chmod(0o700)
 
 
-def write_private(path: Path, body: bytes) -> None:
-    """Write a file completely or not at all, readable by its owner only."""
+def write_private(path: Path, body: bytes, flush: bool = False) -> None:
+    """Write a file completely or not at all, readable by its owner only; with `flush`, return once the file and its
+    name are on the disk."""
     fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
     fresh.unlink(missing_ok=True)
     descriptor = os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(body)
+        if flush:
+            file.flush()
+            os.fsync(descriptor)
     os.rename(fresh, path)
+    if flush:
+        flush_directory(path.parent)
 
 
 def _runtime_directory(home: Path) -> Path:

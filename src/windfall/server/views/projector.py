@@ -7,6 +7,7 @@ Rules
   * The journal is the truth; the queue only saves reading it.  The thread reads from the journal whatever the queue
     lacks.  So the projector may drop any part of the queue, and after a failure drops all of it.
   * The thread deletes removed bags in slices, between folds.
+  * Views that do not read back are made again from the journal before the question is answered.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from windfall.core.messages.facts import BagRemoved, Fact
-from windfall.errors import Unavailable
+from windfall.errors import Unavailable, ViewsDamaged
 from windfall.server.http.server import log
 from windfall.server.views import rows
 from windfall.store import codec
@@ -102,6 +103,14 @@ class Projector:
 
     async def ask(self, question: Callable[[Any], T]) -> T:
         """Query the views once they have folded in all present commits."""
+        try:
+            return await self._ask(question)
+        except ViewsDamaged as error:
+            log.warning("the views are made again from the journal: %s", error)
+            await self._loop.run_in_executor(self._thread, self._discard)
+            return await self._ask(question)
+
+    async def _ask(self, question: Callable[[Any], T]) -> T:
         fold = self._loop.run_in_executor(self._thread, self._fold, self._take(), self._journal.position)
         if await fold:
             self._forget()
@@ -191,6 +200,12 @@ class Projector:
             self._drop()
             raise
         return True
+
+    def _discard(self) -> None:
+        from windfall.store.views import discard
+
+        self._drop()
+        discard(self._path)
 
     def _drop(self) -> None:
         """Abandon the views without a last flush: the journal has all their commits."""
