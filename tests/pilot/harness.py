@@ -333,7 +333,8 @@ class Pilot:
 
     def __init__(self, server, *args, python=sys.executable, nonce="n1", ticket=None, env=None, flags=FLAGS):
         self.dir = os.path.join(server.folder, "pilot-" + nonce)
-        argv = [python] + flags + [zipapp(), "--ticket", ticket or server.ticket(nonce), "--dir", self.dir] + list(args)
+        folder = [] if env and "TMPDIR" in env else ["--dir", self.dir]
+        argv = [python] + flags + [zipapp(), "--ticket", ticket or server.ticket(nonce)] + folder + list(args)
         if "--cores" not in args:
             argv += ["--cores", "2"]
         self.log = open(os.path.join(server.folder, f"pilot-{nonce}.log"), "a+")

@@ -5,7 +5,7 @@ import signal
 import time
 
 import pytest
-from harness import alive, wait_until
+from harness import alive, children, wait_until
 
 from windfall.pilot.run import proctree
 
@@ -155,3 +155,44 @@ def test_scratch_of_a_killed_pilot_is_cleared_by_the_next(server, launch):
     assert old
     launch("--idle", "0.5").wait()
     wait_until(lambda: os.listdir(pilot.dir) == [])
+
+
+def killed_whole(pilot):
+    agent = pilot.agent()
+    processes = [pilot.pid, agent, *children(agent)]
+    for pid in processes[:2]:
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not any(alive(pid) for pid in processes[1:]))
+
+
+def test_directory_of_a_pilot_that_was_killed_whole_is_removed_by_the_next(server, launch, tmp_path):
+    env = {**os.environ, "TMPDIR": str(tmp_path / "scratch")}
+    (tmp_path / "scratch").mkdir()
+    pilot = launch("--cores", "1", env=env)
+    server.submit([1, "touch rubbish; sleep 60"])
+    server.wait_started(1)
+    killed_whole(pilot)
+    assert len(os.listdir(env["TMPDIR"])) == 1
+    launch("--idle", "2", env=env, nonce="n2").wait()
+    wait_until(lambda: os.listdir(env["TMPDIR"]) == [])
+
+
+def test_directories_of_living_pilots_other_hosts_and_undelivered_results_stay(server, launch, tmp_path):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    env = {**os.environ, "TMPDIR": str(scratch)}
+    living = launch("--cores", "1", env=env)
+    server.submit([1, "sleep 60"])
+    server.wait_started(1)
+    here = os.uname().nodename
+    for name, host, more in (("elsewhere", "another-" + here, "cache"), ("undelivered", here, "outbox")):
+        run = scratch / ("windfall-pilot-" + name) / "run-1"
+        run.mkdir(parents=True)
+        (run / ".host").write_text(host)
+        (run.parent / more).mkdir()
+    (scratch / "windfall-pilot-link").symlink_to(tmp_path)
+    kept = sorted(os.listdir(scratch))
+    next_one = launch("--idle", "2", env=env, nonce="n2")
+    next_one.wait()
+    wait_until(lambda: sorted(os.listdir(scratch)) == kept)
+    assert living.process.poll() is None

@@ -4,13 +4,21 @@
     DIR/environments   packed Python environments, unpacked, by hash; the least recently used are evicted
     DIR/outbox/RUN     undelivered results; --outbox puts them elsewhere, where other programs find them
     DIR/run-RUN        scratch of one pilot, locked while the pilot lives and removed when it ends
+
+A pilot without --dir makes a DIR of its own in TMPDIR.  If the pilot is killed whole, the next pilot of the same user
+on the same host removes that DIR, unless results are in its outbox.
 """
 
 import fcntl
 import os
+import stat
+import threading
 
 from windfall.errors import BadInput
 from windfall.pilot.run import slot
+
+OWN = "windfall-pilot-"  # begins the names of directories that pilots make in TMPDIR
+HOST = ".host"  # names the host whose processes lock a run folder: some file systems keep locks per host
 
 
 class Folders:
@@ -30,16 +38,14 @@ class Folders:
         except OSError as error:
             raise BadInput("cannot use the directory {}: {}".format(self.base, error.strerror))
         self.lock = _lock(self.run)
+        with open(os.path.join(self.run, HOST), "w") as file:
+            file.write(os.uname().nodename)
 
     def clear_others(self):
         """Remove the scratch of pilots that were killed."""
-        for name in os.listdir(self.base):
-            path = os.path.join(self.base, name)
-            if name.startswith("run-") and path != self.run:
-                lock = _lock(path)
-                if lock is not None:
-                    slot.remove(path)
-                    os.close(lock)
+        _clear_runs(self.base, self.run)
+        if self.own:
+            threading.Thread(target=_clear_bases, args=(_abandoned(self.base),), daemon=True).start()
 
     def clear_scratch(self):
         """Remove the directories of tasks that had no files to upload."""
@@ -58,8 +64,59 @@ class Folders:
             slot.remove(self.base)
 
 
+def _clear_runs(base, mine=None):
+    for name in os.listdir(base):
+        path = os.path.join(base, name)
+        if name.startswith("run-") and path != mine:
+            lock = _lock(path)
+            if lock is not None:
+                slot.remove(path)
+                os.close(lock)
+
+
+def _clear_bases(bases):
+    """Remove directories, their run folders last: by these the next pilot knows what this one did not finish."""
+    for base in bases:
+        for name in ("cache", "environments"):
+            slot.remove(os.path.join(base, name))
+        _clear_runs(base)
+        slot.remove(base)
+
+
+def _abandoned(mine):
+    """Return the directories beside `mine` whose pilots were killed on this host, with nothing to deliver in them."""
+    parent = os.path.dirname(mine)
+    try:
+        names = [name for name in os.listdir(parent) if name.startswith(OWN)]
+        return [path for path in (os.path.join(parent, name) for name in names) if path != mine and _is_abandoned(path)]
+    except OSError:
+        return []
+
+
+def _is_abandoned(base):
+    try:
+        about = os.lstat(base)
+        if about.st_uid != os.getuid() or not stat.S_ISDIR(about.st_mode):
+            return False
+        names = os.listdir(base)
+        runs = [os.path.join(base, name) for name in names if name.startswith("run-")]
+        return bool(runs) and "outbox" not in names and all(_was_killed_here(run) for run in runs)
+    except OSError:
+        return False
+
+
+def _was_killed_here(run):
+    with open(os.path.join(run, HOST)) as file:
+        if file.read(300) != os.uname().nodename:
+            return False
+    lock = _lock(run)
+    if lock is not None:
+        os.close(lock)
+    return lock is not None
+
+
 def _fresh():
-    path = os.path.join(os.environ.get("TMPDIR") or "/tmp", "windfall-pilot-" + os.urandom(6).hex())
+    path = os.path.join(os.environ.get("TMPDIR") or "/tmp", OWN + os.urandom(6).hex())
     try:
         os.mkdir(path, 0o700)
     except OSError as error:
