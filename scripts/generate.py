@@ -93,7 +93,7 @@ HEAD = """# The command line
 
 **Exit codes**: 0 all is well, and for `run` and `wait` every task succeeded; 1 some tasks did not, or `logs` found a
 task that never ran; 2 bad input, and a bag or task that does not exist, be it named or numbered; 3 no server, or it
-refused; 130 interrupted.
+refused, or cannot use its disk; 70 the server ended because of an error of its own; 130 interrupted.
 
 **Which server?** A command uses the server that the file named by `WINDFALL_SERVER_FILE` describes; else the server
 running in `WINDFALL_HOME` (default: `~/.local/share/windfall`); else the command starts a server inside itself, on the
@@ -171,8 +171,8 @@ def _overview() -> str:
     for name, text in COMMANDS.items():
         lines += [".TP", f".BR windfall-{name} (1)", _roff(text[0].upper() + text[1:] + ".")]
     lines += [".SH EXIT STATUS", "0 all is well; 1 some tasks did not succeed; 2 bad input;",
-              "3 no server, or it refused; 130 interrupted.", ".SH ENVIRONMENT",
-              ".TP", ".B WINDFALL_HOME", "where data lies", ".TP",
+              "3 no server, or it refused, or cannot use its disk; 70 an error in the server; 130 interrupted.",
+              ".SH ENVIRONMENT", ".TP", ".B WINDFALL_HOME", "where data lies", ".TP",
               ".B WINDFALL_SERVER_FILE", "a file that describes the server to use", ".TP", ".B WINDFALL_NOTIFY",
               "whom to tell when a bag has ended", ".TP", ".B NO_COLOR", "no colours"]
     return head + "\n".join(lines) + "\n"

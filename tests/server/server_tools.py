@@ -137,7 +137,9 @@ _SERVE = """
 import sys
 from pathlib import Path
 from windfall.server.main import serve
-sys.exit(serve(Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else None))
+pilot = "--pilot" in sys.argv
+listen = [each for each in sys.argv[2:] if each != "--pilot"]
+sys.exit(serve(Path(sys.argv[1]), *listen, pilot=pilot))
 """
 
 

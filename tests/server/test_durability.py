@@ -118,14 +118,14 @@ def test_a_failed_flush_ends_the_process(tmp_path):
     server = Embedded(tmp_path / "home")
     client = Client(server.start(), timeout=1)
     running = server._runtime.writer
-    running._die = said.append
+    running._die = lambda *ended: said.append(ended)
 
     def refuse(at, body):
         raise FlushFailed("the disk is gone")
     running.journal.append = refuse
     with pytest.raises(TimeoutError):
         client.call("POST", "/v1/bags", sweep(1))
-    assert said == ["the disk is gone"] and running.closed
+    assert said == [("the disk is gone", 3)] and running.closed
     assert Client(server.start()).call("POST", "/v1/bags", sweep(1)).status == 503
     del writer
     server.stop()

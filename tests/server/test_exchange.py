@@ -185,9 +185,10 @@ def test_a_spoiled_core_ends_the_process_and_says_why(start):
     async def go():
         said = []
         from windfall.server.clock import Clock
-        writer = Writer(Core(), NoJournal(), Clock(), die=said.append)
+        writer = Writer(Core(), NoJournal(), Clock(), die=lambda message, code: said.append((message, code)))
         writer.put(Strange(0))
         while not writer.closed:
             await asyncio.sleep(0)
         return said
-    assert "the core failed" in asyncio.run(go())[0]
+    (message, code), = asyncio.run(go())
+    assert "the core failed" in message and code == 70

@@ -26,6 +26,11 @@ def sweep(name):
                                           outputs=[f"{name}-{{x}}"])])
 
 
+@pytest.fixture(autouse=True)
+def no_pass_of_its_own(monkeypatch):
+    monkeypatch.setattr(retention, "PAUSE_S", 1_000.0)
+
+
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     monkeypatch.setattr(retention, "PAUSE_S", 0.05)

@@ -55,6 +55,7 @@ class BagInfo(BagSummary):
     tail: bool  # in its tail: fewer tasks wait than run
     expected: int | None  # in its tail: when it should end, if that can be told
     late: int  # in its tail: tasks that should have ended by now
+    problem: str  # what keeps the server from granting anything at all; "" if nothing does
     position: int
 
 

@@ -159,6 +159,7 @@ class Embedded:
         if self._pilot is None or self._runtime is None or self._supervisor is not None:
             return
         self._supervisor = Supervisor(self._runtime, self._pilot)
+        self._runtime.writer.last_acts.append(self._pilot.terminate)
         self._admission = asyncio.ensure_future(self._admit(self._pilot))
 
     async def _admit(self, pilot: LocalPilot) -> None:

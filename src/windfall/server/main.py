@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import logging
 import resource
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from windfall.errors import StoreLocked, WindfallError
+from windfall.errors import StoreError, StoreLocked, WindfallError
 from windfall.server.local import numpy_threads
 from windfall.server.local.data_folder import Home
 from windfall.server.local.pilot import LocalPilot, Supervisor
@@ -46,11 +48,23 @@ def serve(
 
             options = ServerOptions(socket=socket, names=names, limit=limit, config=_config(lease, idle), keep=keep,
                                     quota=quota)
-            runner.run(_serve(Home(home), listen, pilot, options))
+            problem = runner.run(_serve(Home(home), listen, pilot, options))
     except WindfallError as error:
-        sys.stderr.write(f"windfall: {error}\n")
+        _say(str(error))
         return error.exit_code
-    return 0
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        problem = f"the disk with {home} is full: {error}"
+    if problem:
+        _say(f"{problem}\n  hint: free space there, then start again")
+    return StoreError.exit_code if problem else 0
+
+
+def _say(text: str) -> None:
+    with suppress(OSError):  # the log may lie on a full disk
+        sys.stderr.write(f"windfall: {text}\n")
+        sys.stderr.flush()
 
 
 def _config(lease: float | None, idle: float | None) -> Config:
@@ -65,7 +79,8 @@ def _config(lease: float | None, idle: float | None) -> Config:
     return Config(**given)
 
 
-async def _serve(home: Home, listen: str | None, pilot: bool, options: ServerOptions) -> None:
+async def _serve(home: Home, listen: str | None, pilot: bool, options: ServerOptions) -> str:
+    """Serve; return what ended the server before it was told to stop, or ""."""
     from windfall.server.runtime import Runtime
 
     loop = asyncio.get_running_loop()
@@ -73,9 +88,9 @@ async def _serve(home: Home, listen: str | None, pilot: bool, options: ServerOpt
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     runtime = await _take_over(lambda: Runtime.start(home, listen, options))
+    runtime.disk.on_exhausted = stop.set
     local = await _start_pilot(runtime, home) if pilot else None
-    sys.stderr.write(f"windfall: serving at {runtime.profile['server']}\n")
-    sys.stderr.flush()
+    _say(f"serving at {runtime.profile['server']}")
     collector = loop.create_task(_collect(runtime))
     pilots = SiteProvisioner(runtime)
     await stop.wait()
@@ -84,6 +99,7 @@ async def _serve(home: Home, listen: str | None, pilot: bool, options: ServerOpt
     if local is not None:
         await _stop_pilot(*local)
     await runtime.stop()
+    return runtime.disk.end
 
 
 async def _take_over(start: Callable[[], Awaitable[Runtime]]) -> Runtime:
@@ -99,7 +115,7 @@ async def _take_over(start: Callable[[], Awaitable[Runtime]]) -> Runtime:
                 raise
             if not announced:
                 announced = True
-                sys.stderr.write(f"windfall: {error.message}; waiting {CONTENDING_S:.0f} s for it to end\n")
+                _say(f"{error.message}; waiting {CONTENDING_S:.0f} s for it to end")
         await asyncio.sleep(0.1)
 
 
@@ -107,6 +123,7 @@ async def _start_pilot(runtime: Runtime, home: Home) -> tuple[LocalPilot, Superv
     pilot = LocalPilot(home)
     await runtime.admit_local(pilot.ticket.token)
     supervisor = Supervisor(runtime, pilot)
+    runtime.writer.last_acts.append(pilot.terminate)
     pilot.start()
     pilot.watch()
     return pilot, supervisor

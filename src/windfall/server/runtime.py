@@ -64,14 +64,18 @@ class Runtime:
     writer: Writer
     http: HttpServer
     profile: dict[str, Any]
+    room: DiskRoom
 
     @classmethod
     async def start(cls, home: Path | Home, address: str | None, options: ServerOptions) -> Runtime:
         """Start a server, with a TLS port at `address` if one is given."""
         self = cls()
         self.home = home if isinstance(home, Home) else Home(home)
+        self.room = options.room or DiskRoom(self.home.path)
+        self.room.open()
         config = replace(options.config or Config(), mark=self.home.mark)
         core, self.journal, clock = recover(self.home.journal, config)
+        self.journal.make_room = self.room.give
         try:
             self.writer = Writer(core, self.journal, clock, options.die)
             self._build(options)
@@ -86,10 +90,10 @@ class Runtime:
 
     def _build(self, options: ServerOptions) -> None:
         w, home = self.writer, self.home
-        self.disk = DiskGuard(options.room or DiskRoom(home.path), w)
+        self.disk = DiskGuard(self.room, w)
         self.renderings = Renderings(w.state)
         self.live = LiveOutput(w.state)
-        self.projector = Projector(home.views, self.journal)
+        self.projector = Projector(home.views, self.journal, self.room.give_if_full)
         self.hub = Hub(w, self.renderings, self.projector)
         self.blobs = BlobCalls(home.path, w.state, self.renderings, self.disk)
         self.exchanges = ExchangeCalls(w, self.renderings, self.live, self.blobs.check_files)
@@ -123,7 +127,7 @@ class Runtime:
 
     def problems(self) -> list[str]:
         """Return what a person must see to, a sentence each."""
-        return [problem for problem in (self.writer.snapshot_problem,) if problem]
+        return [problem for problem in (self.disk.problem, self.writer.snapshot_problem) if problem]
 
     # --- first things -----------------------------------------------------------------------------------------
 
@@ -214,6 +218,7 @@ class Runtime:
         self.bags.stop()
         self.stories.stop()
         self.journal.close()
+        self.room.close()
         self.home.release()
 
     def close_listeners(self) -> None:

@@ -17,6 +17,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Protocol
 
 from windfall import errors
@@ -27,12 +28,13 @@ from windfall.server.clock import Clock
 from windfall.server.http.server import log, overloaded
 from windfall.store import codec
 
+INTERNAL = 70  # exit code of a process that ended because of an error of its own
 MAX_INBOX = 50_000  # events that may wait for one turn; beyond it the server refuses requests with 429
 SNAPSHOT_TAIL = 16 << 20  # bytes of journal after which the writer takes a snapshot; a clean stop takes one, too
 
 Callback = Callable[[Any, Any], None]  # context, effect
 Listener = Callable[[int, int, list[Fact]], None]  # position, time, facts
-Die = Callable[[str], None]
+Die = Callable[[str, int], None]  # message, exit code
 
 
 class Journal(Protocol):
@@ -43,11 +45,12 @@ class Journal(Protocol):
     def save_snapshot(self, position: int, meta: bytes, chunks: dict[str, bytes], drop: list[str]) -> None: ...
 
 
-def die(message: str) -> None:
+def die(message: str, code: int) -> None:
     """End the process at once, without cleaning up: the state in memory may be wrong."""
-    sys.stderr.write(f"windfall: {message}\n")
-    sys.stderr.flush()
-    os._exit(70)
+    with suppress(OSError):  # the log may lie on the full disk that ends the process
+        sys.stderr.write(f"windfall: {message}\n")
+        sys.stderr.flush()
+    os._exit(code)
 
 
 class Writer:
@@ -60,6 +63,7 @@ class Writer:
         self.position = journal.position
         self.listeners: list[Listener] = []
         self.early: list[Listener] = []  # listeners that must know a commit before its effects are released
+        self.last_acts: list[Callable[[], None]] = []  # when the process ends because of an error
         self.closed = False
         self.flush_times = [0] * (len(BUCKETS) + 1)
         self.flush_total = 0.0
@@ -151,7 +155,7 @@ class Writer:
         try:
             self.position = self.journal.append(now, codec.encode(facts))
         except errors.FlushFailed as error:
-            self._end(str(error))
+            self._end(str(error), error.exit_code)
             return False
         except Exception:  # memory is ahead of the disk, for whatever reason
             self._end("a commit could not be written\n" + traceback.format_exc())
@@ -209,15 +213,21 @@ class Writer:
             self.journal.save_snapshot(self.position, meta, chunks, drop)
             self.core.saved()
         except errors.FlushFailed as error:
-            self._end(str(error))
+            self._end(str(error), error.exit_code)
+        except errors.StoreError as error:
+            log.error("%s", self._no_snapshot(error.message))
         except Exception as error:
-            self._snapshot_tail = self.journal.tail_bytes + SNAPSHOT_TAIL
-            self.snapshot_problem = (
-                f"no snapshot can be written, and the journal grows ({self.journal.tail_bytes >> 20} MiB since the last"
-                f" one): {type(error).__name__}: {error}")
-            log.exception("%s; nothing is lost; please report this with the lines below", self.snapshot_problem)
+            why = self._no_snapshot(f"{type(error).__name__}: {error}")
+            log.exception("%s; nothing is lost; please report this with the lines below", why)
         else:
             self._snapshot_tail, self.snapshot_problem = SNAPSHOT_TAIL, ""
+
+    def _no_snapshot(self, why: str) -> str:
+        self._snapshot_tail = self.journal.tail_bytes + SNAPSHOT_TAIL
+        self.snapshot_problem = (
+            f"no snapshot can be written, and the journal grows ({self.journal.tail_bytes >> 20} MiB since the last"
+            f" one): {why}")
+        return self.snapshot_problem
 
     def finish(self) -> None:
         """Run the last turn; refuse events from now on."""
@@ -227,9 +237,13 @@ class Writer:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _end(self, message: str) -> None:
+    def _end(self, message: str, code: int = INTERNAL) -> None:
+        """End the process; nothing else runs before, so that nobody reads what is not on the disk."""
         self.closed = True
-        self._die(message)
+        for act in self.last_acts:
+            with suppress(Exception):
+                act()
+        self._die(message, code)
 
 
 BUCKETS = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 1.0)  # seconds of a flush

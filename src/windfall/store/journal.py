@@ -5,6 +5,8 @@ Rules
   * One row is one statement and one transaction: SQLite's own BEGIN and COMMIT, one flush of its log.
   * A failed flush is final.  The kernel may forget that a write failed, so this process never tries again: every later
     call raises FlushFailed, and recovery finds out which rows are on the disk.
+  * A write that found no room comes before any flush, and leaves nothing in the log.  `append` tries it again as long
+    as `make_room` finds room; a snapshot or a step of retention ends with a StoreError, and changes nothing.
   * Every body has a checksum.  If one is wrong, the error names the row or chunk, and the body is never decoded.
   * A journal that ends before its mark, or whose log has commits after a damaged one, has lost commits.  Opening it
     raises StoreCorrupt with the last good commit's number and time, and leaves file and log as they are (`mark.py`,
@@ -78,6 +80,7 @@ class Journal:
         self._connection = connection
         self._mutex = threading.Lock()
         self._failure = ""
+        self.make_room: Callable[[int], bool] = lambda size: False
         self._staged: dict[str, int] = {}
         self.numbers: Callable[[], mark.Numbers] = lambda: mark.NONE  # the driver's numbers that come next
         with _reading(path):
@@ -125,11 +128,7 @@ class Journal:
             if self._failure:
                 raise FlushFailed(self._failure)
             seq = self.position + 1
-            row = (seq, at, checksum(seq, at, body), body)
-            try:
-                self._connection.execute("INSERT INTO journal VALUES (?, ?, ?, ?)", row)
-            except (sqlite3.Error, OSError) as error:
-                raise self._fail(error) from error
+            self._insert((seq, at, checksum(seq, at, body), body))
             self.position = seq
             self._last_at = at
             self.tail_bytes += len(body)
@@ -286,7 +285,20 @@ class Journal:
 
     # --- inside -----------------------------------------------------------------------------------------------
 
+    def _insert(self, row: tuple[int, int, int, bytes]) -> None:
+        while True:
+            try:
+                self._connection.execute("INSERT INTO journal VALUES (?, ?, ?, ?)", row)
+            except (sqlite3.Error, OSError) as error:
+                if not _found_no_room(error) or not self.make_room(len(row[3])):
+                    raise self._fail(error) from error
+            else:
+                return
+
     def _fail(self, error: Exception) -> FlushFailed:
+        if _found_no_room(error):
+            self._failure = f"the disk with {self.path.parent} is full: {self.path.name} could not be written"
+            return FlushFailed(self._failure, "free some space on that disk, then start the server again")
         self._failure = f"could not write {self.path}: {error}"
         return FlushFailed(self._failure, "free space on its disk, or find out what is wrong with the disk; then start "
                                           "the server again")
@@ -296,18 +308,25 @@ class Journal:
         with self._mutex:
             if self._failure:
                 raise FlushFailed(self._failure)
-            orphans = list(self._orphans)
+            before = list(self._orphans), dict(self._staged)
             try:
                 self._connection.execute("BEGIN IMMEDIATE")
                 yield self._connection
                 self._connection.execute("COMMIT")
             except (sqlite3.Error, OSError) as error:
-                raise self._fail(error) from error
+                if not _found_no_room(error):
+                    raise self._fail(error) from error
+                self._roll_back(*before)
+                raise StoreError(f"the disk with {self.path} is full", "free some space there") from error
             except BaseException:
-                self._connection.execute("ROLLBACK")
-                self._orphans = orphans  # chunks that were to be replaced are still in use
+                self._roll_back(*before)
                 raise
             self.flushes += 1
+
+    def _roll_back(self, orphans: list[int], staged: dict[str, int]) -> None:
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+        self._orphans, self._staged = orphans, staged  # chunks that were to be replaced are still in use
 
     def _fetch(self, after: int, count: int) -> list[tuple[int, int, int, bytes]]:
         with self._mutex, _reading(self.path):
@@ -384,6 +403,10 @@ class Journal:
     def _set_bookmark(self, name: str, reached: int) -> None:
         with self._transaction() as connection:
             connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_REWRITE, f"{reached} {name}"))
+
+
+def _found_no_room(error: Exception) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL
 
 
 def _insert_chunk(connection: sqlite3.Connection, body: bytes) -> int:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 PATIENCE = 5.0  # seconds without an active task before the watchman asks the server why
 FAILURES = 10.0  # seconds between requests for the causes of failures
 AGAIN = 60.0  # seconds between two explanations
+HEALTH = 10.0  # seconds between two questions about the server's health
 
 
 def no_pilot(found: dict[str, Any]) -> bool:
@@ -30,7 +31,7 @@ def no_pilot(found: dict[str, Any]) -> bool:
 
 def reason(found: dict[str, Any], remedy: str) -> str:
     """Return why the bag does not run; `remedy` says what to do if no pilot is connected."""
-    if no_pilot(found):
+    if no_pilot(found) and not found.get("problem"):
         return f"no pilot is connected: {remedy}"
     summary = shown(found.get("summary"), 500)
     return f"nothing can run: {_failing(found)}" if summary.startswith("no pilot can run it") else summary
@@ -55,7 +56,8 @@ def _failing(found: dict[str, Any]) -> str:
 
 
 class Watchman:
-    """Explains once a minute why no task of the bag is active; finds the commonest cause of failures.
+    """Explains once a minute why no task of the bag is active; finds the commonest cause of failures; tells what keeps
+    the server from working as it should.
 
     The watchman has a thread and a connection of its own: the connection that waits for news hears nothing while
     nothing happens.
@@ -67,6 +69,7 @@ class Watchman:
         self._stop = threading.Event()
         self._counts: dict[str, int] = {}
         self._commonest = ""
+        self._problems: list[str] = []
         progress.why = lambda: self._commonest
         threading.Thread(target=self._watch, name="watchman", daemon=True).start()
 
@@ -82,7 +85,7 @@ class Watchman:
         self._stop.set()
 
     def _watch(self) -> None:
-        quiet_until = causes_at = 0.0
+        quiet_until = causes_at = health_at = 0.0
         while not self._stop.wait(1.0):
             now, since = time.monotonic(), self._idle_since
             if self._counts.get("active"):
@@ -90,9 +93,25 @@ class Watchman:
             if self._counts.get("failed") and now >= causes_at and not self._progress.quiet:
                 causes_at = now + FAILURES
                 self._find_commonest()
+            if now >= health_at:
+                health_at = now + HEALTH
+                self._tell_problems()
             if since is not None and now - since >= PATIENCE and now >= quiet_until:
                 quiet_until = now + AGAIN
                 self._explain()
+
+    def _tell_problems(self) -> None:
+        from windfall.client.client import Client
+
+        try:
+            with Client(self._session.client.profile, patience=0) as client:
+                found = client.health()["problems"]
+        except WindfallError:
+            return  # the connection that waits for the bag will report it
+        for problem in found:
+            if problem not in self._problems and not self._stop.is_set():
+                self._progress.say(f"the server reports: {shown(problem, 500)}")
+        self._problems = found
 
     def _explain(self) -> None:
         from windfall.client.client import Client

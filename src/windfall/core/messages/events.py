@@ -303,6 +303,7 @@ class DiskLow(Event):
     """The driver's disk is low, or not any more: grant nothing new meanwhile."""
 
     on: bool
+    says: str = ""  # which disk, and what frees it
 
 
 class IssueToken(Event):

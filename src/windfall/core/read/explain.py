@@ -38,6 +38,7 @@ from windfall.model.policies import replica_caps
 from windfall.model.policies.presets import NONE, PRESETS
 from windfall.model.units import plural
 
+UNFINISHED = TASK_STATES[:FIRST_FINAL]
 BUSY = ("free", "room")  # clauses that hold again once a task there has ended
 
 
@@ -46,8 +47,17 @@ def explain(
 ) -> dict[str, Any]:
     """Return a summary for one task of a bag, and for each site the clauses that hold and those that fail.
 
-    Without a task: the first that does not run, or else the first that has not ended."""
-    bag = state.bags[bag_number]
+    Without a task: the first that does not run, or else the first that has not ended.  `problem` says what keeps the
+    server from granting anything at all."""
+    answer = _explain(state, now, state.bags[bag_number], task, config)
+    if state.disk_problem and answer["state"] in UNFINISHED:
+        beside = "" if answer["state"] == TASK_STATES[READY] else f"; {answer['summary']}"
+        answer.update(problem=state.disk_problem, summary=state.disk_problem + beside)
+    return answer
+
+
+def _explain(state: State, now: int, bag: BagState, task: int | None, config: Config | None) -> dict[str, Any]:
+    bag_number = bag.number
     if task is None:
         task = _first_waiting(bag)
     if task is None:

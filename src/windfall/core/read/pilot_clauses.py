@@ -160,8 +160,8 @@ def _heard(to: Recipient, cls: TaskClass, holds: bool) -> list[ClauseReport]:
 
 
 SAY: dict[str, Say] = {
-    "server-disk": _only_if_failing("server-disk", lambda to, cls: "the disk of the server is nearly full, and nothing "
-                                    "new is granted: free some space there (windfall rm removes old bags)"),
+    "server-disk": _only_if_failing("server-disk", lambda to, cls: to.state.disk_problem or "the disk of the "
+                                    "server is nearly full, and nothing new is granted"),
     "live": _only_if_failing("live", lambda to, cls: "the pilot finishes what it holds and then leaves"),
     "heard": _heard,
     "owner": _owner,

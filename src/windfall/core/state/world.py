@@ -578,6 +578,7 @@ class State:
     # pilots with something new to cancel
     pilots_with_news: dict[int, None] = field(default_factory=dict, metadata=SESSION)
     disk_low: bool = field(default=False, metadata=SESSION)  # the driver's disk is low, nothing new is granted
+    disk_problem: str = field(default="", metadata=SESSION)  # which disk that is, and what frees it
     # hosts that hold less of a bag with `per-host`
     hosts_below_per_host: dict[int, None] = field(default_factory=dict, metadata=SESSION)
     # sites with something new to start or stop

@@ -352,6 +352,7 @@ class BagView(Struct):
     tail: bool = False  # fewer tasks wait than run
     expected: int | None = None  # in its tail: when it should end, if that can be estimated
     late: int = 0  # in its tail: tasks that should have ended by now
+    problem: str = ""  # what keeps the server from granting anything at all
 
 
 class ResultRow(Struct):

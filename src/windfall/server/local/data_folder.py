@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from windfall.errors import StoreLocked, TrustError
+from windfall.errors import StoreError, StoreLocked, TrustError
 from windfall.store.mark import flush_directory
 
 BACKLOG = 4096
@@ -125,11 +125,16 @@ def write_private(path: Path, body: bytes, flush: bool = False) -> None:
     fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
     fresh.unlink(missing_ok=True)
     descriptor = os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(body)
-        if flush:
-            file.flush()
-            os.fsync(descriptor)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(body)
+            if flush:
+                file.flush()
+                os.fsync(descriptor)
+    except OSError as error:
+        fresh.unlink()
+        raise StoreError(f"the disk with {path.parent} is full or sick: {path.name} could not be written:"
+                         f" {error.strerror}", "free some space on that disk, then try again") from error
     os.rename(fresh, path)
     if flush:
         flush_directory(path.parent)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from windfall.core.messages.facts import BagRemoved, Fact
-from windfall.errors import Unavailable, ViewsDamaged
+from windfall.errors import StoreError, Unavailable, ViewsDamaged
 from windfall.server.http.server import log
 from windfall.server.views import rows
 from windfall.store import codec
@@ -35,13 +35,16 @@ QUIET_S = 0.05
 MAX_COMMITS = 20_000
 MAX_BYTES = 64 << 20  # queued commits beyond this are dropped, and read from the journal later
 READERS = 3
+ROOM = 64 << 10  # bytes that a fold asks for on a full disk
 SLICE_ROWS = 20_000  # of a removed bag, deleted at a time
 
 
 class Projector:
-    def __init__(self, path: Path, journal: Any) -> None:
+    def __init__(self, path: Path, journal: Any, make_room: Callable[[int], bool] = lambda size: False) -> None:
+        """`make_room` finds room for so many bytes on a full disk, and returns whether it did."""
         self._path = path
         self._journal = journal
+        self._make_room = make_room
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "views")
         self._readers = ThreadPoolExecutor(READERS, "asking views")
@@ -159,6 +162,16 @@ class Projector:
         usual = sys.getswitchinterval()
         sys.setswitchinterval(0.0005)
         try:
+            return self._fold_in(batch, upto)
+        except StoreError:
+            if not self._make_room(ROOM):
+                raise
+            return self._fold_in([], upto)
+        finally:
+            sys.setswitchinterval(usual)
+
+    def _fold_in(self, batch: Batch, upto: int) -> bool:
+        try:
             fresh = self._views is None
             views = self._open()
             for position, facts in batch:
@@ -170,8 +183,6 @@ class Projector:
         except BaseException:
             self._drop()  # the views in memory are in doubt: the next fold starts from the file and the journal
             raise
-        finally:
-            sys.setswitchinterval(usual)
 
     def _open(self) -> Views:
         if self._views is None:

@@ -66,6 +66,8 @@ def _print_bag(bag: dict[str, Any]) -> None:
     print(f"submitted {clock(bag.get('submitted'))}" + (f", ended {clock(bag['ended'])}" if bag.get("ended") else ""))
     if bag.get("tail"):
         print(_tail_line(bag))
+    if bag.get("problem"):
+        print(f"nothing more starts: {shown(bag['problem'], 500)}")
     for key, text in bag["policy"]["policy"].items():
         if (key, text) != ("replicate", USUAL):
             print(f"{key} = {shown(text, 500)}")

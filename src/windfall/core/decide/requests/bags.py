@@ -169,5 +169,5 @@ def note_disk_low(turn: Turn, event: e.DiskLow) -> None:
     """Note that the driver's disk is low, or not any more.  No fact: the driver tells it again after a restart."""
     if turn.state.disk_low and not event.on:
         turn.state.version += 1  # waiting pilots may be granted something again
-    turn.state.disk_low = event.on
+    turn.state.disk_low, turn.state.disk_problem = event.on, event.says
     turn.done(event)
