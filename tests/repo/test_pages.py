@@ -56,3 +56,28 @@ def test_path_of_one_task_names_functions_that_exist(file: str, functions: list[
     tree = ast.parse((SOURCES / file).read_text())
     defined = {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
     assert functions and set(functions) <= defined
+
+
+def questions() -> list[tuple[str, list[str]]]:
+    """Return the rows of the index of questions: the file, and the names that each row leads to."""
+    rows = re.findall(r"^\| [^|\n]+ \| `([^`]*)` \| ([^|\n]*) \|$", (DOCS / "where.md").read_text(), re.MULTILINE)
+    return [(file, re.findall(r"`(\w+)`", names)) for file, names in rows]
+
+
+def test_index_of_questions_names_functions_that_exist() -> None:
+    assert len(questions()) > 150
+    missing = []
+    for file, names in questions():
+        tree = ast.parse((SOURCES / file).read_text())
+        defined = {node.name for node in ast.walk(tree)
+                   if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)}
+        missing += [f"{file}: {name}" for name in names or ["no name"] if name not in defined]
+    assert not missing
+
+
+def test_index_of_questions_leads_to_every_decider() -> None:
+    """Sessions hold memory and decide nothing; the grant's draft is a record."""
+    deciders = {str(path.relative_to(SOURCES)) for path in (SOURCES / "core" / "decide").rglob("*.py")}
+    known = {file for file, _ in questions()}
+    assert [file for file in sorted(deciders - known)
+            if not file.endswith(("/__init__.py", "/session.py", "/draft.py"))] == []
