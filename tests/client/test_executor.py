@@ -16,8 +16,9 @@ import pytest
 import windfall
 from tests.live.real import CommandLine, environment, processes_of, sweep_up, until
 from windfall import Executor, as_completed
+from windfall.client.api import Api
 from windfall.client.functions.dispatcher import MAX_UNSENT_BYTES
-from windfall.client.functions.payload import CallFailed, RemoteTraceback
+from windfall.client.functions.payload import CallFailed, RemoteTraceback, StoredResult
 from windfall.client.http import Http
 from windfall.errors import BadInput, Conflict, NoServer
 
@@ -551,11 +552,83 @@ def test_large_arguments_are_sent_once_and_hidden_from_the_call(executor):
 def test_blobs_of_calls_are_found_in_stored_items():
     import msgspec
 
-    from windfall.model.calls import argument_file, blobs_in, reference
+    from windfall.model.calls import blobs_in, part_files, reference
     from windfall.model.spec import Items
 
     sha = "0123456789abcdef" * 4
     call = f"3.11 Zm9v {reference(sha, 300_000)}"
-    assert argument_file(call) == (".windfall-arguments", sha, 300_000, 0o400)
-    assert argument_file("3.11 Zm9v YmFy") is None and argument_file(f"3.11 @{sha}:5 YmFy") is None
+    part = (f".windfall-part-{sha}", sha, 300_000, 0o400)
+    assert part_files(call) == [part] and part_files(f"3.11 {reference(sha, 300_000)} YmFy") == [part]
+    assert part_files(f"{call} {reference(sha, 300_000)} {reference(sha[::-1], 5)}") == [
+        part, (f".windfall-part-{sha[::-1]}", sha[::-1], 5, 0o400)]
+    assert part_files("3.11 Zm9v YmFy") == [] and part_files(f"3.11 Zm9v {reference(sha, 5)}Zg") == []
     assert blobs_in(msgspec.msgpack.encode((0, Items(items=["3.11 Zm9v YmFy", call, call])))) == {sha}
+
+
+def test_large_global_of_a_function_is_sent_once_and_unpickled_once_a_runner(executor):
+    data = os.urandom(50 << 20)
+
+    def part(start, length):
+        return data[start:start + length]
+
+    before = set(executor._dispatcher._uploaded)
+    assert list(executor.map(part, range(6), [3] * 6, chunksize=2)) == [data[i:i + 3] for i in range(6)]
+    futures = [executor.submit(part, i, 5) for i in range(3)]
+    assert [future.result() for future in futures] == [data[i:i + 5] for i in range(3)]
+    assert len(set(executor._dispatcher._uploaded) - before) == 1
+
+
+def test_large_result_stays_on_the_server_until_it_is_asked_for(client, executor):
+    future = executor.submit(bytes, 200 << 20)
+    assert future.exception() is None
+    assert isinstance(future._result, StoredResult) and future.stored.size > 200 << 20
+    row, = (row for row in client.results(executor.bag) if row["task"] == future.task)
+    assert row["value"] == "@" and row["files"][0][0] == ".windfall-result"
+    assert future.result() == bytes(200 << 20)
+
+
+def test_large_result_goes_to_the_next_call_without_its_client(server, executor, monkeypatch):
+    monkeypatch.setattr(Api, "download", lambda *_: pytest.fail("the client downloaded a result"))
+
+    def both_lengths(a, b, c):
+        return len(a), len(b), c, os.listdir()
+
+    made = executor.submit(bytes, 3 << 20)
+    other = executor.submit(bytearray, 2 << 20)
+    both = executor.submit(both_lengths, made, b=other, c=executor.submit(abs, -1))
+    assert both.result() == (3 << 20, 2 << 20, 1, [])
+    assert executor.submit(both_lengths, made, made, 7).result() == (3 << 20, 3 << 20, 7, [])
+    kept = os.listdir(server.home / "pilot" / "local" / "cache")
+    assert {made.stored.sha, other.stored.sha} <= set(kept)
+
+
+def test_large_results_of_map_and_of_a_plain_call_come_whole(client, executor):
+    assert list(executor.map(bytes, [2 << 20, 1], chunksize=2)) == [bytes(2 << 20), b"\0"]
+    assert client.call(bytes, 3 << 20) == bytes(3 << 20)
+
+
+def test_large_result_outlives_the_server_of_its_executor(tmp_path):
+    program = ("from windfall import Executor\nwith Executor() as executor: future = executor.submit(bytes, 5 << 20)\n"
+               "print(len(future.result()))")
+    done = subprocess.run([sys.executable, "-X", "dev", "-c", program], capture_output=True, text=True, timeout=60,
+                          env=environment(tmp_path / "home"))
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{5 << 20}\n", "")
+
+
+def test_call_without_a_module_names_host_interpreter_and_remedy(executor):
+    with pytest.raises(ModuleNotFoundError, match="No module named 'nowhere' on the host ") as caught:
+        executor.submit(eval, "__import__('nowhere')").result()
+    said = str(caught.value)
+    assert os.uname().nodename in said and "python" in said and 'Executor(environment=".venv")' in said
+    assert caught.value.name == "nowhere" and said in str(caught.value.__cause__)
+
+
+def test_executor_sends_the_packages_of_an_environment_along(client, tmp_path):
+    made = subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=False)
+    assert made.returncode == 0
+    (packages,) = (tmp_path / "env").glob("lib/python3.*/site-packages")
+    (packages / "sent_along.py").write_text("answer = 42")
+    with Executor(client, environment=tmp_path / "env") as executor:
+        assert executor.submit(eval, "__import__('sent_along').answer").result() == 42
+    with pytest.raises(BadInput, match="there is no"):
+        Executor(client, environment=tmp_path / "none")

@@ -2,7 +2,9 @@
 
 import operator
 import os
+import pickle
 import signal
+import sys
 import time
 
 import pytest
@@ -118,8 +120,36 @@ def test_each_call_gets_an_empty_directory(one):
     assert value(one(os.listdir)) == ("ok", [])
 
 
-def test_large_argument_and_result_are_passed(one):
-    assert value(one(bytes.upper, b"x" * 5000000)) == ("ok", b"X" * 5000000)
+def test_large_argument_and_result_are_passed(server, one):
+    report = one(bytes.upper, b"x" * 5000000)
+    (path, digest, size, _), = report["files"]
+    assert (path, report["value"]) == (".windfall-result", "@")
+    assert pickle.loads(server.blobs[digest]) == ("ok", b"X" * 5000000) and size == len(server.blobs[digest])
+
+
+def test_parts_of_a_call_and_results_of_others_are_files_that_it_does_not_see(server, launch):
+    launch("--cores", "1")
+
+    def result(attempt, function, *parts):
+        blobs = [(server.blob(data), len(data)) for data in map(pickle.dumps, (function, *parts))]
+        text = " ".join(["{}.{}".format(*sys.version_info), *(f"@{digest}:{size}" for digest, size in blobs)])
+        files = [[".windfall-part-" + digest, digest, size, 0o400] for digest, size in blobs]
+        server.submit([attempt, text], kind="call", inputs=files)
+        return value(server.result(attempt))
+
+    for attempt in (1, 2):  # the second time the runner knows the function
+        found = result(attempt, "{} {} {c}".format, (["x", None], {"c": None}, [1, "c"]), ("ok", "y"), ("ok", "z"))
+        assert found == ("ok", "x y z")
+    assert result(3, os.listdir, ([None], {}, [0]), ("ok", ".")) == ("ok", [])
+
+
+def test_half_a_result_of_a_call_that_died_is_removed(server, launch, tmp_path):
+    launch("--cores", "1", "--dir", str(tmp_path / "pilot"))
+    dies = ("import os, sys; open(os.path.join(os.path.dirname(sys.modules['__main__'].__file__), "
+            "'result-' + os.environ['WINDFALL_ATTEMPT']), 'w').close(); os._exit(1)")
+    server.submit([1, call(exec, dies)], kind="call")
+    assert server.result(1)["o"] == "failed"
+    assert not list((tmp_path / "pilot").glob("run-*/result-*"))
 
 
 def test_call_sees_site_packages_of_the_user_only(one):

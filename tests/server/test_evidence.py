@@ -70,3 +70,17 @@ def test_a_directory_nobody_asked_for_is_not_kept(client):
 def test_kept_directory_of_a_failure_is_recorded(client):
     row_of(client, {"o": "failed", "why": "exit", "exit": 3, "scratch": [HERE, 4]}, scratch="failed")
     assert client.call("GET", "/v1/bags/1/tasks/0").body["attempts"][-1]["scratch"] == [HERE, 4]
+
+
+@pytest.mark.parametrize(("files", "state"), [
+    ([file(".windfall-result"), file("other")], "succeeded"), ([file(".windfall-result", AWAY)], "failed"),
+    ([file("other")], "failed"), ([], "failed")])
+def test_call_with_a_stored_result_brings_that_file_alone_or_fails(client, files, state):
+    row = row_of(client, {"value": "@", "files": files}, kind="call", source={"type": "items", "items": ["Zg=="]},
+                 command="")
+    assert row["state"] == state
+    assert [name for name, *_ in row["files"] or []] == ([".windfall-result"] if state == "succeeded" else [])
+
+
+def test_command_brings_no_stored_result(client):
+    assert not row_of(client, {"value": "@", "files": [file(".windfall-result")]})["files"]

@@ -15,7 +15,7 @@ import asyncio
 import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
@@ -107,6 +107,7 @@ class AsyncClient:
     fetch = _awaited(Client.fetch)
     fetch_some = _awaited(Client.fetch_some)
     upload = _awaited(Client.upload)
+    download = _awaited(Client.download)
     add_site = _awaited(Client.add_site)
     site = _awaited(Client.site)
     drain_site = _awaited(Client.drain_site)
@@ -153,7 +154,14 @@ class AsyncClient:
         """Run one Python call on a pilot."""
         if self._executor is None:
             self._executor = await asyncio.to_thread(Executor, self._client.profile)
-        return await asyncio.wrap_future(self._executor.submit(function, *args, **kwargs))
+        call, ended = self._executor.submit(function, *args, **kwargs), Future[None]()
+        call.add_done_callback(lambda _: None if ended.cancelled() else ended.set_result(None))
+        try:
+            await asyncio.wrap_future(ended)
+        except asyncio.CancelledError:
+            call.cancel()
+            raise
+        return await asyncio.to_thread(call.result) if call.stored else call.result()
 
     # --- inside ------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode
 from windfall.client.http import PATIENCE, Http
 from windfall.client.numbers import with_numbers
 from windfall.client.profile import Profile, find, from_fields
-from windfall.errors import BadInput, NoServer
+from windfall.errors import BadInput, NoServer, WindfallError
 
 if TYPE_CHECKING:
     from windfall.client import types
@@ -80,9 +80,20 @@ class Api:
         """Close an open bag: it takes no more tasks."""
         return self._act(bag, "close")
 
-    def upload(self, sha: str, data: bytes) -> int:
-        """Send a blob unless the server has it; return the bytes sent."""
+    def upload(self, sha: str, data: Upload) -> int:
+        """Send a blob, a file or its content, unless the server has it; return the bytes sent."""
         return self._http.upload(sha, data)
+
+    def download(self, sha: str, size: int) -> bytes:
+        """Return the content of a blob."""
+        import hashlib
+        import io
+
+        stream = io.BytesIO()
+        self._http.download(sha, stream, size)
+        if hashlib.sha256(stream.getbuffer()).hexdigest() != sha:
+            raise WindfallError("the bytes that arrived do not fit their hash", "ask again")
+        return stream.getvalue()
 
     def _upload_all(self, uploads: Mapping[str, Upload] | None) -> None:
         for sha, file in (uploads or {}).items():

@@ -18,6 +18,7 @@ from windfall.pilot.net import enrol
 from windfall.pilot.net.link import HttpLink
 from windfall.pilot.net.routes import Routes
 from windfall.pilot.run import runners
+from windfall.pilot.run.runner import STORED, result_file
 from windfall.pilot.run.spawners import Spawners, SpawnerSettings, count_for
 from windfall.wire.messages import ANSWER, check
 
@@ -27,6 +28,7 @@ GOODBYE_SECONDS = 5.0    # how long a leaving pilot tries to reach the server be
 UPLOAD_SECONDS = 20.0    # how long a leaving pilot goes on uploading before it keeps the files in the outbox
 ABORT_SECONDS = 5.0      # how long the pilot waits for transfers to break off
 UNKNOWN_SECONDS = 5.0    # after a new enrolment, in which the server may not know the pilot's attempts yet
+IN_FILE = STORED.decode("ascii")     # value of a call whose result is in a file
 STOP_SIGNALS = tuple(int(getattr(signal, name)) for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR2", "SIGXCPU"))
 
 
@@ -347,7 +349,9 @@ class Agent:
             attempt = report["a"]
             if report.get("why") == "signal" and report.get("signal") in STOP_SIGNALS and self._stop_signal_came():
                 report.update(o="returned", why="stop", note="the site told every process of the job to end")
-            if attempt in self.files_to_send:
+            if report.get("value") == IN_FILE:
+                self._ended_with_large_result(now, attempt, report)
+            elif attempt in self.files_to_send:
                 self._ended_with_files(now, attempt, report)
             else:
                 self.agenda.task_ended(now, attempt, report)
@@ -367,6 +371,17 @@ class Agent:
         else:
             self._get_transfers().discard(attempt)
             self.agenda.task_ended(now, attempt, report)
+
+    def _ended_with_large_result(self, now, attempt, report):
+        from windfall.pilot.files.outputs import RESULT
+        transfers, files = self._get_transfers(), self.files_to_send.pop(attempt, None)
+        uploads = files.uploads_after(report) if files is not None else {}
+        try:
+            transfers.take_result(attempt, result_file(self.folders.run, attempt))
+        except OSError:
+            pass  # the upload reports that the file is missing
+        self.agenda.process_ended(now, attempt)
+        transfers.upload(attempt, report, dict(uploads, files=(uploads.get("files") or []) + [RESULT]))
 
     def _spawner_died(self, spawner):
         """Replace a spawner that was killed: return the tasks that it had begun, and queue the waiting ones again."""

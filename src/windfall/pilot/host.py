@@ -1,7 +1,6 @@
 """The host's identity, cores, memory, disk and GPUs: HOST and SHAPE of an enrolment (G9, G16)."""
 
 import hashlib
-import itertools
 import os
 import sys
 
@@ -98,7 +97,8 @@ def _visible():
     """
     for name in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
         if name in os.environ:
-            ids = list(itertools.takewhile(_is_gpu, (i.strip() for i in os.environ[name].split(","))))
+            words = [word.strip() for word in os.environ[name].split(",")]
+            ids = words[:[_is_gpu(word) for word in words + [""]].index(False)]
             known = {gpu["id"]: gpu for gpu in _nvidia()} if ids else {}
             return [known.get(i, _gpu(i)) for i in ids]
     return None

@@ -17,7 +17,7 @@ from windfall.core.messages.facts import Group, time_factor
 from windfall.core.state.classes import SAVING
 from windfall.core.state.world import BagState, State
 from windfall.errors import Unavailable
-from windfall.model.calls import argument_file
+from windfall.model.calls import part_files
 from windfall.model.spec import Bag, Flows, Source, Target
 from windfall.model.templates.render import Files, Renderer, all_files, lean, source_count
 from windfall.server.dataflow.flows import TaskFlows
@@ -202,8 +202,7 @@ class Rendering:
 
     def _files(self, renderer: Renderer, target: int, index: int) -> list[File]:
         if renderer.target.kind == "call":
-            file = argument_file(str(renderer.command(index)))
-            return [file] if file else []
+            return part_files(str(renderer.command(index)))
         taken = self._taken(renderer, target)
         return _inputs(renderer, index) + (taken.inputs if taken else [])
 
@@ -242,8 +241,8 @@ class Rendering:
         if taken is not None and sha in taken.blobs:
             return True
         own = renderer.inputs(index) if renderer.target.families else []
-        if renderer.target.kind == "call" and (file := argument_file(str(renderer.command(index)))):
-            own = [file]
+        if renderer.target.kind == "call":
+            own = part_files(str(renderer.command(index)))
         own = own + self._handed(task) + self._saved(renderer, task, index)
         return any(sha == blob for _, blob, _, _ in own)
 
@@ -302,8 +301,8 @@ def _pairs(edges: bytes) -> list[tuple[int, int]]:
 
 
 def _with_arguments(attempt: int, call: Any) -> Any:
-    file = argument_file(call)
-    return (attempt, call, {"inputs": [file]}) if file else (attempt, call)
+    files = part_files(call)
+    return (attempt, call, {"inputs": files}) if files else (attempt, call)
 
 
 def _named(saved: list[File], names: list[str]) -> list[File]:

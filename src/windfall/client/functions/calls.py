@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from windfall.client.functions.payload import Packer, checked, outcome
+from windfall.client.functions.payload import Packer, checked, outcome, stored_result, unpacked
 from windfall.errors import NoServer
 from windfall.model.calls import reference
 from windfall.model.spec import Bag, Items, Target
@@ -37,11 +37,11 @@ class CallBag:
         self._api.close_bag(self._bag)
 
     def call(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        text = checked(self._packer.call(function, args, kwargs))
+        text = checked(self._packer.call(self._packer.function(function), args, kwargs))
         if self._updates is None:
             self._updates = self._api.watch(self._bag, self._position, rows=True)
         added = self._api.append(self._bag, Items(items=[text]))
-        return value_of(self._wait_for_row(added["first"]))
+        return value_of(self._wait_for_row(added["first"]), self._api.download)
 
     def _upload(self, data: bytes) -> str:
         sha = hashlib.sha256(data).hexdigest()
@@ -63,10 +63,11 @@ class CallBag:
         return self._rows.pop(task)
 
 
-def value_of(row: dict[str, Any]) -> Any:
+def value_of(row: dict[str, Any], download: Callable[[str, int], bytes]) -> Any:
     """Return the value of a call's row, or raise what the call raised."""
     reason = row.get("note") or row.get("why") or row.get("outcome") or row.get("state") or ""
-    value, error = outcome(row.get("value") or "", reason)
+    stored = stored_result(row.get("value") or "", row.get("files") or ())
+    value, error = unpacked(download(*stored)) if stored else outcome(row.get("value") or "", reason)
     if error is not None:
         raise error
     return value

@@ -10,6 +10,7 @@ Rules
   * Callbacks are the user's code: they run without the lock.
   * A row may come before the answer to the request that made its task; it is kept until then.
   * The sender closes the bag when nothing more will be sent; the reader ends with the bag.
+  * A large result stays on the server until somebody asks for it, or the server of this process ends.
   * When another process's server goes away, the reader finds, or becomes, the next one; the sender repeats meanwhile.
 """
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable
 from concurrent.futures import BrokenExecutor
 from concurrent.futures._base import LOGGER
@@ -25,9 +27,10 @@ from typing import Any
 
 import msgspec
 
+from windfall.client.api import Api
 from windfall.client.client import Client
 from windfall.client.functions.futures import DONE, SENDING, UNSENT, CallFuture, settle
-from windfall.client.functions.payload import Packer, checked, outcome, reason
+from windfall.client.functions.payload import Packer, StoredResult, checked, outcome, reason, stored_result, unpacked
 from windfall.client.http import Http
 from windfall.errors import Conflict, NoServer, WindfallError
 from windfall.model.calls import reference
@@ -51,6 +54,7 @@ class CallRow(msgspec.Struct):
     note: str | None = ""
     outcome: str | None = ""
     wall: int = 0
+    files: list[tuple[str, str, int, int]] = []
 
 
 class CallUpdate(msgspec.Struct):
@@ -84,6 +88,7 @@ class CallDispatcher:
         self._sending: list[tuple[CallFuture, str]] = []
         self._futures: dict[int, CallFuture] = {}  # by task
         self._early_rows: dict[int, CallRow] = {}
+        self._stored: weakref.WeakSet[CallFuture] = weakref.WeakSet()  # whose results are on the server
         self._tasks_known = 0  # tasks below this number have, or had, their future
         self.closing = False
         self._cancel_at_end = False  # when all is sent, cancel the calls that no pilot holds
@@ -112,6 +117,14 @@ class CallDispatcher:
                 self._orders.upload(sha, data)
                 self._uploaded[sha] = None
         return reference(sha, len(data))
+
+    def fetched(self, stored: StoredResult) -> Any:
+        """Return a large result; any thread may ask."""
+        with Api(self._orders.profile) as api:
+            result, error = unpacked(api.download(*stored))
+        if error is not None:
+            raise error
+        return result
 
     def chain(self, future: CallFuture) -> None:
         """Count a call that waits for other futures; the bag stays open until `put` or `fail` follows."""
@@ -338,7 +351,17 @@ class CallDispatcher:
         finally:
             http.close()
             self._orders.close()
+            if self._next_server is not None and not self.broken:
+                self._fetch_stored()
             self._on_end()
+
+    def _fetch_stored(self) -> None:
+        """Bring the results that futures still promise, since the server may end with the executor."""
+        for future in list(self._stored):
+            try:
+                future.result()
+            except Exception:
+                LOGGER.warning("the result of task %d could not be brought", future.task, exc_info=True)
 
     def _read_stream(self, http: Http) -> None:
         """Read the stream until it ends or breaks; raise NoServer if no server answered."""
@@ -392,6 +415,8 @@ class CallDispatcher:
         else:
             self.counts["succeeded" if error is None else "failed"] += 1
             settle(future, result, error)
+            if future.stored is not None:
+                self._stored.add(future)
 
     def give_up(self, error: BaseException) -> None:
         """Fail all unfinished calls with `error`, and cancel the bag: no more results will come."""
@@ -424,6 +449,9 @@ def _run_callbacks(futures: Iterable[CallFuture]) -> None:
 def _outcome_of(row: CallRow) -> tuple[Any, BaseException | None]:
     if row.state == "cancelled":
         return None, None
+    stored = stored_result(row.value, row.files)
+    if stored is not None:
+        return stored, None
     try:
         return outcome(row.value, reason(row))
     except Exception as error:  # unpickling failed: that is the call's failure

@@ -12,20 +12,24 @@ from __future__ import annotations
 
 import atexit
 import itertools
+import os
 import time as clock
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent import futures
+from pathlib import Path
 from typing import Any, NamedTuple
+
+import msgspec
 
 from windfall.client.client import Client
 from windfall.client.functions.dispatcher import PATIENCE, CallDispatcher
 from windfall.client.functions.futures import CallFuture
-from windfall.client.functions.payload import Packer, raised
+from windfall.client.functions.payload import Packer, Place, StoredResult, raised
 from windfall.client.profile import Profile
 from windfall.errors import BadInput
-from windfall.model.spec import Bag, Items, Resources, Target
+from windfall.model.spec import Bag, Items, Packed, Resources, Target
 from windfall.model.units import parse_duration, parse_size
 
 INITIALIZER = "WINDFALL_INITIALIZER"  # environment variable with the call that a runner makes first
@@ -54,12 +58,13 @@ class Executor(futures.Executor):
         initargs: tuple[Any, ...] = (),
         max_workers: int | None = None,
         chunk: int | str = "auto",
-        environment: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | str | os.PathLike[str] | None = None,
     ):
         """`time` limits each call (seconds, or "5 min"), `memory` is bytes, or "2 GB".
 
         A call over its time runs again with three times as much, `time_retries` times: by default three times, or
-        never where `retries` is 0.
+        never where `retries` is 0.  `environment` is variables, or a virtual environment, or a file of requirements,
+        whose packages go along.
         """
         _check_arguments(initializer, max_workers, chunk)
         target = Target(
@@ -67,14 +72,18 @@ class Executor(futures.Executor):
             time_retries=time_retries,
             resources=Resources(cores=cores, gpus=gpus,
                                 memory=memory if isinstance(memory, int) else parse_size(memory)),
-            environment={**(environment or {}), **_initializer(initializer, initargs)},
+            environment={**_variables(environment), **_initializer(initializer, initargs)},
         )
+        packed = None if environment is None or isinstance(environment, Mapping) else _packed(environment)
         self._chunk = chunk
         connection = _connect(client)
-        bag = Bag(name=name, targets=[target], open=True, absence=ABSENCE)
         try:
-            self._dispatcher = CallDispatcher(Client(connection.profile, PATIENCE), bag, connection.close,
-                                              connection.next_server)
+            dispatching = Client(connection.profile, PATIENCE)
+            if packed is not None:
+                target = msgspec.structs.replace(target, packed=packed[0])
+                dispatching.upload(packed[0].blob, packed[1])
+            bag = Bag(name=name, targets=[target], open=True, absence=ABSENCE)
+            self._dispatcher = CallDispatcher(dispatching, bag, connection.close, connection.next_server)
         except BaseException:
             connection.close()
             raise
@@ -99,7 +108,8 @@ class Executor(futures.Executor):
         ):
             return self._submit_chained(fn, args, kwargs)
         dispatcher = self._dispatcher
-        return dispatcher.submit(dispatcher.packer.call(fn, args, kwargs))
+        packer = dispatcher.packer
+        return dispatcher.submit(packer.call(packer.function(fn), args, kwargs))
 
     def _submit_chained(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallFuture:
         future = CallFuture(self._dispatcher)
@@ -178,17 +188,29 @@ class _ChainedCall:
             if self._missing:
                 return
         try:
-            args = tuple(map(_value, self._call.args))
-            kwargs = {key: _value(value) for key, value in self._call.kwargs.items()}
-            text = self._dispatcher.packer.call(self._call.function, args, kwargs)
+            text = self._packed()
         except BaseException as error:  # an argument failed or was cancelled, or the call cannot be pickled
             self._dispatcher.fail(self._future, error)
             return
         self._dispatcher.put(self._future, text, chained=True)
 
 
-def _value(argument: Any) -> Any:
-    return argument.result() if isinstance(argument, futures.Future) else argument
+    def _packed(self) -> str:
+        """Pack the call.  Large results of other calls of this executor stay on the server, and go to the pilot."""
+        function, args, kwargs = self._call
+        stored: dict[Place, StoredResult] = {}
+        positional = [self._value(place, value, stored) for place, value in enumerate(args)]
+        named = {name: self._value(name, value, stored) for name, value in kwargs.items()}
+        packer = self._dispatcher.packer
+        return packer.call(packer.function(function), positional, named, stored)
+
+    def _value(self, place: Place, argument: Any, stored: dict[Place, StoredResult]) -> Any:
+        if not isinstance(argument, futures.Future):
+            return argument
+        if isinstance(argument, CallFuture) and argument.belongs_to(self._dispatcher) and argument.stored is not None:
+            stored[place] = argument.stored
+            return None
+        return argument.result()
 
 
 class _Map:
@@ -199,6 +221,7 @@ class _Map:
         self._auto = size == "auto"
         self._size = 1 if isinstance(size, str) else size
         self._chunks: deque[tuple[CallFuture, int]] = deque()
+        self._packed = ""  # the function, packed once for all calls
         self._submit_chunks()  # the first calls start now, not when the first result is asked for
 
     def _submit_chunks(self) -> None:
@@ -207,7 +230,8 @@ class _Map:
             if not calls:
                 return
             packer = self._dispatcher.packer
-            text = packer.call(self._fn, calls[0], {}) if self._size == 1 else packer.chunk(self._fn, calls)
+            self._packed = function = self._packed or packer.function(self._fn)
+            text = packer.call(function, calls[0], {}) if self._size == 1 else packer.chunk(function, calls)
             self._chunks.append((self._dispatcher.submit(text), self._size))
 
     def results(self, until: float | None) -> Iterator[Any]:
@@ -277,11 +301,27 @@ def _check_arguments(initializer: object, max_workers: int | None, chunk: int | 
 def _initializer(initializer: Callable[..., object] | None, initargs: tuple[Any, ...]) -> dict[str, str]:
     if initializer is None:
         return {}
-    text = Packer().call(initializer, initargs, {})
+    packer = Packer()
+    text = packer.call(packer.function(initializer), initargs, {})
     if len(text) > MAX_INITIALIZER:
         raise BadInput(f"the initializer and its arguments take {len(text):,} bytes; {MAX_INITIALIZER:,} are allowed",
                        "put large data into a file")
     return {INITIALIZER: text}
+
+
+def _variables(environment: Mapping[str, str] | str | os.PathLike[str] | None) -> Mapping[str, str]:
+    return environment if isinstance(environment, Mapping) else {}
+
+
+def _packed(environment: str | os.PathLike[str]) -> tuple[Packed, Path]:
+    """Pack a virtual environment, or what a file of requirements names; return its record and its file."""
+    from windfall.client.files.pack import pack
+    from windfall.client.profile import make_home
+
+    path = Path(environment).expanduser()
+    if not path.exists():
+        raise BadInput(f"environment: there is no '{path}'", "name a virtual environment, or a file of requirements")
+    return pack(path, make_home() / "packed")
 
 
 def _milliseconds(time: float | str) -> int:

@@ -14,6 +14,8 @@ from concurrent.futures import CancelledError, Future, TimeoutError as Timeout
 from concurrent.futures._base import CANCELLED, CANCELLED_AND_NOTIFIED, FINISHED, PENDING
 from typing import Any, Protocol
 
+from windfall.client.functions.payload import StoredResult
+
 DONE = (CANCELLED, CANCELLED_AND_NOTIFIED, FINISHED)
 UNSENT, SENDING = -1, -2  # instead of a task's number
 
@@ -26,6 +28,7 @@ class Dispatcher(Protocol):
 
     def cancel(self, futures: Iterable[CallFuture]) -> int: ...
     def kill(self, future: CallFuture) -> bool: ...
+    def fetched(self, stored: StoredResult) -> Any: ...
 
 
 class CallFuture(Future[Any]):
@@ -39,17 +42,23 @@ class CallFuture(Future[Any]):
         self._dispatcher = dispatcher
         self.task = UNSENT
         self.wall = 0  # ms that the call ran
+        self.stored: StoredResult | None = None  # a large result is on the server until somebody asks for it
 
     @property
     def bag(self) -> int:
         """The bag of the call's task, for `windfall show` and `windfall logs`."""
         return self._dispatcher.bag
 
+    def belongs_to(self, dispatcher: Dispatcher) -> bool:
+        return self._dispatcher is dispatcher
+
     # --- waiting
 
     def result(self, timeout: float | None = None) -> Any:
         error = self.exception(timeout)
         if error is None:
+            if isinstance(self._result, StoredResult):
+                self._result = self._dispatcher.fetched(self._result)
             return self._result
         try:
             raise error
@@ -82,6 +91,8 @@ class CallFuture(Future[Any]):
 def settle(future: CallFuture, result: Any, error: BaseException | None, state: str = FINISHED) -> None:
     """Set the outcome of a call.  The caller holds the condition, notifies, and runs the callbacks."""
     future._result, future._exception, future._state = result, error, state
+    if isinstance(result, StoredResult):
+        future.stored = result
     for waiter in future._waiters:
         if state != FINISHED:
             waiter.add_cancelled(future)

@@ -16,6 +16,7 @@ from windfall.pilot.files.blobs import Closing, file_digest, stream_digest
 ARCHIVE_BYTES = 1 << 30      # largest directory that is kept
 ARCHIVE_FILES = 100000
 NOT_BEGUN = ("start", "program")
+RESULT = ".windfall-result"  # the file of a Python call's large result
 EARLY = ("stop", "time")     # reasons of an early end after which the next attempt can use the checkpoint
 
 

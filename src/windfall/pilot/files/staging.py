@@ -128,6 +128,17 @@ class Cache:
     def _path(self, blob):
         return os.path.join(self.folder, blob.digest)
 
+    def keep(self, blob, path):
+        """Take a file with a blob's content into the cache, without a copy."""
+        try:
+            os.makedirs(self.folder, 0o700, exist_ok=True)
+            if blob.size <= self._most():
+                self._shrink(self._most() - blob.size)
+                os.chmod(path, 0o400)
+                os.link(path, self._path(blob))
+        except OSError:
+            pass  # it is there already, or the cache is on another disk
+
     def copied(self, target):
         """Release what `get` reserved for a copy."""
         with self.guard:

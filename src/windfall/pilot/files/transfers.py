@@ -45,14 +45,24 @@ class Transfers:
 
     def fetch(self, task):
         """Make the task's directory, with all files that the task needs before it starts."""
-        if self.cache is None:
-            self.cache = staging.Cache(self.cache_folder)  # here, not in the threads: they must share it
+        self._make_cache()
         self._add(self._fetch, task.attempt, task.field)
+
+    def _make_cache(self):
+        if self.cache is None:
+            self.cache = staging.Cache(self.cache_folder)  # not in the threads, since they must share it
 
     def upload(self, attempt, report, uploads):
         """Upload files of a task's directory, as `outputs.FilesToSend` chose them."""
+        self._make_cache()
         self.uploading[attempt] = (self.folder_of(attempt), report, uploads)
         self._add(self._upload, attempt, report, uploads)
+
+    def take_result(self, attempt, path):
+        """Move the large result of a Python call into the attempt's directory."""
+        folder = self.folder_of(attempt)
+        os.makedirs(folder, 0o700, exist_ok=True)
+        os.rename(path, os.path.join(folder, outputs.RESULT))
 
     def show(self, attempt, stream, offset, data):
         """Send a piece of a task's live output; one thread at a time does so, to keep the pieces in order."""
@@ -163,9 +173,16 @@ class Transfers:
             raise Closing()  # the outbox takes the report as it is
         if trouble is None:
             report.update(fields)
+            self._keep_results(attempt, fields.get("files") or ())
         else:
             report.update(_failure(attempt, "output", trouble))
         self._post("uploaded", attempt, report)
+
+    def _keep_results(self, attempt, files):
+        """Keep the large result of a call for the next call, which may take it."""
+        for path, digest, size, _ in files:
+            if path == outputs.RESULT:
+                self.cache.keep(staging.Blob(digest, size), os.path.join(self.folder_of(attempt), path))
 
     def _show(self, blobs):
         for _ in range(AT_A_TIME):

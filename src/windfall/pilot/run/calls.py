@@ -22,7 +22,7 @@ import time
 from windfall.pilot import clock
 from windfall.pilot.run import proctree, runners
 from windfall.pilot.run.job import Job
-from windfall.pilot.run.runner import LEFT, OK, WAITS
+from windfall.pilot.run.runner import LEFT, OK, WAITS, remove, result_file
 
 IDLE_SECONDS = 600.0         # how long an idle runner is kept
 AHEAD_SECONDS = 0.02         # how much work queues behind a call,
@@ -278,6 +278,7 @@ class Calls:
 
     def judge(self, job, report):
         """Correct the report of a call whose runner has ended."""
+        remove(result_file(os.path.dirname(self.spawner.script), job.attempt))  # perhaps half a result
         if job.killed_for is not None and job.killed_for != job.attempt:
             report.clear()
             report.update(a=job.attempt, o="returned", why="gone",

@@ -26,19 +26,22 @@ CALLS, RESULTS = 3, 4
 CALL = struct.Struct("=qqBHI")
 RESULT = struct.Struct("=IIqBqqdd")  # lengths of value and note, attempt, flags, cpu in ms, memory, begin, end
 OK, WAITS, LEFT = 1, 2, 4            # flags: success, the runner waits for a byte, the call left processes
+STORED = b"@"          # the value of a result that is in a file beside this program
 PACKET = 1 << 16       # most bytes of a packet; Python would map a larger buffer anew each time
-MAX_VALUE = 40 << 20
+MAX_VALUE = 40 << 20   # bytes of an exception
+STORE_FROM = 1 << 20   # bytes of a result from which on it goes into a file
 MAX_FUNCTIONS = 256
 PROTOCOL = 4
 VERSION = "{}.{}".format(*sys.version_info).encode("ascii")
 CHUNK = VERSION + b"*"
 MISMATCH = ("the call was pickled by Python {}, and this pilot runs Python {}, which may not read it; "
             "use the same version on both sides")
-ARGUMENTS = ".windfall-arguments"
+PART = ".windfall-part-"
 INITIALIZER = "WINDFALL_INITIALIZER"
 ENDS = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
 
 _functions = {}  # text → function: most calls have the same one
+_large_function = {}  # the last one that came as a file
 
 
 class InitializerFailed(Exception):
@@ -88,6 +91,7 @@ class Runner:
         self.cwd, self.place, self.identity = b"", -1, None  # directory of calls: path, descriptor, state before
         self.spent = _usage()[0]
         self.names = b""             # variables that name the last call's bag
+        self.folder = os.path.dirname(os.path.abspath(__file__))
 
     def serve(self):
         while True:
@@ -115,7 +119,7 @@ class Runner:
         if cwd != self.cwd:
             self._move(cwd)
         os.fchdir(self.place)
-        ok, value, note = _call(_content(text) if filed else text)
+        ok, value, note = _call(_content(text) if filed else text, result_file(self.folder, attempt))
         flags = OK if ok else 0
         if self._wrote() or self.identity != _identity(self.place):  # `_wrote` first, since it flushes buffers
             flags |= WAITS
@@ -194,39 +198,91 @@ def _has_children():
         return False
 
 
-def _call(text):
-    """Call what a text names; return (did it return, its value, a note), the latter two as bytes."""
+def _call(text, place):
+    """Call what a text names; return (did it return, its value, a note), the latter two as bytes.
+
+    A large value goes into the file `place`.
+    """
     try:
-        version, function, arguments = text.split(b" ")
+        version, *parts = text.split(b" ")
+        function, arguments, *results = parts
         if version not in (VERSION, CHUNK):
             raise RuntimeError(MISMATCH.format(version.decode("ascii").rstrip("*"), VERSION.decode("ascii")))
         initialize()
-        function = _function(function)
-        arguments = _filed() if arguments[:1] == b"@" else a2b_base64(arguments)
+        function, arguments = _function(function), _loaded(arguments)
         if version == CHUNK:
-            return True, _pack(_chunk(function, pickle.loads(arguments))), b""
-        args, kwargs = pickle.loads(arguments)
+            _hide(parts)
+            return True, _stored(_chunk(function, arguments), place), b""
+        args, kwargs = _complete(arguments, [_loaded(result)[1] for result in results])
         del arguments
-        return True, _pack(("ok", function(*args, **kwargs))), b""
+        _hide(parts)
+        return True, _stored(("ok", function(*args, **kwargs)), place), b""
     except ENDS as error:
         return _failure(error)
 
 
-def _filed():
-    """Read large arguments from their file and remove it, since the call must not see it."""
-    with open(ARGUMENTS, "rb") as file:
-        data = file.read()
-    os.unlink(ARGUMENTS)
-    return data
+def _loaded(part):
+    """Return the value of a call's part: base64, or a reference to a file."""
+    if part[:1] != b"@":
+        return pickle.loads(a2b_base64(part))
+    with open(_part_file(part), "rb") as file:
+        return pickle.load(file)
+
+
+def _part_file(part):
+    return PART + part[1:65].decode("ascii")
+
+
+def _hide(parts):
+    """Remove the files of a call's parts, since the call must not see them."""
+    for part in {part for part in parts if part[:1] == b"@"}:
+        os.unlink(_part_file(part))
+
+
+def _complete(arguments, results):
+    """Put the results of other calls at their places among the arguments."""
+    if not results:
+        return arguments
+    args, kwargs, places = arguments
+    args = list(args)
+    for place, result in zip(places, results):
+        (kwargs if isinstance(place, str) else args)[place] = result
+    return args, kwargs
 
 
 def _function(text):
-    function = _functions.get(text)
+    known = _large_function if text[:1] == b"@" else _functions
+    function = known.get(text)
     if function is None:
-        if len(_functions) >= MAX_FUNCTIONS:
-            _functions.clear()
-        function = _functions[text] = pickle.loads(a2b_base64(text))
+        if known is _large_function or len(known) >= MAX_FUNCTIONS:
+            known.clear()
+        function = known[text] = _loaded(text)
     return function
+
+
+def result_file(folder, attempt):
+    return os.path.join(folder, "result-{}".format(attempt))
+
+
+def _stored(value, place):
+    """Return a value as bytes for a message, or write a large one into the file `place` and return STORED."""
+    data = pickle.dumps(value, PROTOCOL)
+    if len(data) < STORE_FROM:
+        return b2a_base64(data, newline=False)
+    try:
+        with open(place, "wb") as file:
+            file.write(data)
+    except OSError:
+        remove(place)
+        raise
+    return STORED
+
+
+def remove(path):
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
 
 
 def _chunk(function, calls):
@@ -241,28 +297,36 @@ def _chunk(function, calls):
     return "chunk", values, errors
 
 
-def _pack(value):
-    data = pickle.dumps(value, PROTOCOL)
-    if len(data) > MAX_VALUE:
-        raise ValueError("the result has {} bytes, more than the limit of {}; write it to a file and name that file "
-                         "as an output".format(len(data), MAX_VALUE))
-    return b2a_base64(data, newline=False)
-
-
 def _portable(error):
-    """Return (exception, traceback); None for an exception that cannot be pickled and unpickled."""
-    text = traceback.format_exc()
+    """Return (exception, traceback); None for an exception that cannot be pickled and unpickled, or is too large."""
+    error = _explained(error)
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     try:
-        pickle.loads(pickle.dumps(error, PROTOCOL))
-        return error, text
+        data = pickle.dumps(error, PROTOCOL)
+        pickle.loads(data)
+        return error if len(data) < MAX_VALUE else None, text[-MAX_VALUE // 4:]
     except Exception:
-        return None, text
+        return None, text[-MAX_VALUE // 4:]
+
+
+def _explained(error):
+    """Say of a module that is missing here where that is, and how to send it along."""
+    if type(error) is not ModuleNotFoundError:
+        return error
+    says = ("{} on the host {}, whose pilot runs {} (Python {}); install it there, or send your packages along: "
+            "Executor(environment=\".venv\")")
+    told = ModuleNotFoundError(says.format(error, os.uname()[1], sys.executable, VERSION.decode("ascii")),
+                               name=error.name)
+    told.__cause__, told.__context__ = error.__cause__, error.__context__
+    told.__suppress_context__ = error.__suppress_context__
+    return told.with_traceback(error.__traceback__)
 
 
 def _failure(error):
     broken = isinstance(error, InitializerFailed)
     error, text = _portable(error)
-    value = _pack(("broken", None, text) if broken else ("error", error, text))
+    value = b2a_base64(pickle.dumps(("broken", None, text) if broken else ("error", error, text), PROTOCOL),
+                       newline=False)
     last = [line for line in text.splitlines() if line.strip()]
     return False, value, (last[-1][:1000] if last else "the call failed without a message").encode("utf-8", "replace")
 

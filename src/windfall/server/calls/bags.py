@@ -22,7 +22,7 @@ from windfall.core.read.story import Protagonist
 from windfall.core.state.world import BagState
 from windfall.data.blobs import Blobs
 from windfall.errors import BadInput, Conflict, NotFound
-from windfall.model.calls import argument_file
+from windfall.model.calls import part_files
 from windfall.model.checks import bag as check
 from windfall.model.checks.bounds import at_most
 from windfall.model.checks.parts import check_part
@@ -485,11 +485,10 @@ def _inputs_of(bag: Bag) -> dict[str, str]:
 
 
 def _arguments_of(target: Target, source: Source) -> dict[str, str]:
-    """Return the blobs of calls' arguments that were too large for the call itself."""
+    """Return the blobs of calls' parts that were too large for the call itself."""
     if target.kind != "call" or not isinstance(source, Items):
         return {}
-    files = (argument_file(call) for call in source.items)
-    return {file[1]: "arguments of a call" for file in files if file is not None}
+    return {sha: "part of a call" for call in source.items for _, sha, _, _ in part_files(call)}
 
 
 def _read_extension(

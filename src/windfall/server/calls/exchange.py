@@ -13,6 +13,7 @@ import msgspec
 
 from windfall.core.messages import effects, events
 from windfall.errors import TooLarge, VersionMismatch
+from windfall.model.calls import STORED
 from windfall.server.calls.logs import LiveOutput
 from windfall.server.grants import Renderings
 from windfall.server.http import lenient_decode, schema, tokens
@@ -63,7 +64,7 @@ class ExchangeCalls:
         self.count += 1
         self.reports += len(m.reports)
         for report in m.reports:
-            if report.files or report.saved or report.scratch:
+            if report.files or report.saved or report.scratch or report.value == STORED:
                 self._check_files(report)
         event = events.Exchange(
             key=0, pilot=pilot, epoch=m.epoch, seq=m.seq, ack=m.ack, want=m.want, wait=m.wait, left=m.left,

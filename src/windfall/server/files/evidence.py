@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from windfall.core.messages.events import Report
 from windfall.core.state.world import BagState
+from windfall.model.calls import RESULT, STORED
 from windfall.server.grants import Rendering
 
 MODE = 0o777
@@ -19,6 +20,8 @@ def keep_named(report: Report, rendering: Rendering, bag: BagState, task: int) -
     target, index = bag.locate(task)
     renderer = rendering.renderer(target)
     outputs = list(dict.fromkeys(renderer.outputs(index))) if renderer.target.outputs else []
+    if renderer.target.kind == "call" and report.value == STORED:
+        outputs.append(RESULT)
     named = frozenset(outputs) if report.o == "succeeded" else frozenset[str]()
     kept = {path: (path, sha, size, mode & MODE) for path, sha, size, mode in report.files if path in named}
     report.files = list(kept.values())
