@@ -83,6 +83,7 @@ def test_client_offers_its_methods() -> None:
         "add_site", "add_token", "allowances", "append", "append_part", "appended", "bag", "bags", "call", "cancel",
         "close",
         "close_bag",
+        "download",
         "drain_site", "explain", "extend", "failures", "fetch", "fetch_some", "find", "free", "gone", "health", "hosts",
         "log", "number_of", "pause",
         "pilots", "policy",
