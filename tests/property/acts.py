@@ -80,8 +80,6 @@ def _leap(world: World, act: Act, process: Process) -> None:
 def _set_clock(world: World, act: Act) -> None:
     """Set the server's wall clock forward or back by some minutes; the server notices when it starts again."""
     world.server.wall_off += (act.how - 30) * 36_000
-    for site in world.sites.values():
-        site.lied = True  # to the server, wall times end sooner than to the site
     if act.who % 3 == 0:
         world.server.die()
 
@@ -209,15 +207,15 @@ def _dark(world: World, act: Act, site: Site) -> None:
 
 
 def _miss(world: World, act: Act, site: Site) -> None:
-    site.lied, site.hides = True, world.now + 200 * act.how
+    site.hides = world.now + 200 * act.how
 
 
 def _stale(world: World, act: Act, site: Site) -> None:
-    site.lied, site.old = True, (world.now + 200 * act.how, site.listing())
+    site.old = (world.now + 200 * act.how, site.listing())
 
 
 def _fails(world: World, act: Act, site: Site) -> None:
-    site.lied = site.fails = True
+    site.fails = True
 
 
 def _job_killed(world: World, act: Act, site: Site) -> None:

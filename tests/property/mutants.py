@@ -33,6 +33,7 @@ from windfall.pilot.agenda.seats import Seats
 from . import driver
 from .plan import (
     Plan,
+    belied_plan,
     crowded_plan,
     failing_plan,
     growing_plan,
@@ -354,6 +355,18 @@ def external_effects_are_given_up_on_silence(patch: Patch) -> None:
 
     patch.setattr(leases, "_expired", expired)
     patch.setattr(leases, "_given_up", lambda *_: True)
+
+
+@mutant("P1", belied_plan)
+def batch_systems_belief_proves_that_a_pilot_is_dead(patch: Patch) -> None:
+    """Free the attempts with external effects of a pilot whose job is missing, or was put back into the queue."""
+    original = pilot_end.end_pilot
+
+    def end(turn: Any, pilot: Any, why: str, *, proven: bool, clean: bool = False) -> None:
+        original(turn, pilot, why, proven=True, clean=clean)
+
+    for module in (salvage, site_listing):
+        patch.setattr(module, "end_pilot", end)
 
 
 @mutant("P5")

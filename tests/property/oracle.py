@@ -25,9 +25,9 @@ class Oracle:
         self.removed: dict[int, None] = {}
         self.external: dict[int, bool] = {}
         self.shapes: dict[int, list[f.TargetShape]] = {}
-        self.running: dict[Ref, dict[int, Callable[[], bool]]] = {}  # what really runs now, and is its site honest?
+        self.running: dict[Ref, dict[int, None]] = {}  # what really runs now
         self.succeeded: dict[int, None] = {}  # attempts that really did
-        self.done: dict[Ref, list[Callable[[], bool]]] = {}  # successes: does their pilot live, unbelied?
+        self.done: dict[Ref, list[Callable[[], bool]]] = {}  # successes: does their pilot live?
         self.left: dict[Ref, tuple[int, Callable[[], bool]]] = {}  # successes on a site's disk: are they still there?
         self.failed: Counter[Ref] = Counter()  # executions that really did
         self.lies: list[str] = []
@@ -168,8 +168,8 @@ class Oracle:
         stale = self.generation[bag, task] > generation
         return stale or ref in self.witness.accepted or ref in self.ended or bag in self.removed
 
-    def starts(self, attempt: int, honest: Callable[[], bool]) -> list[str]:
-        """Check that this attempt may start.  `honest`: has its site told the truth of its jobs so far?"""
+    def starts(self, attempt: int) -> list[str]:
+        """Check that this attempt may start."""
         said = []
         ref = self.meant.get(attempt)
         if ref is None:
@@ -177,14 +177,14 @@ class Oracle:
         if self.given_up.get(attempt) == "lease":
             said.append(f"rule 8: attempt {attempt} starts after the server gave it up for its lease")
         others = self.running.setdefault(ref, {})
-        if self.external.get(ref[0]) and any(other() for other in others.values()):
+        if self.external.get(ref[0]) and others:
             said.append(f"P1: attempt {attempt} of {ref}, with external effects, starts while {list(others)} runs")
         attempt_left, there = self.left.get(ref, (0, bool))
         if self.calm and there() and self.first_lost.get(attempt_left) == "gone":
             said.append(f"S5: {ref} runs again, and its result lies where attempt {attempt_left} was lost")
         if self.external.get(ref[0]) and any(alive() for alive in self.done.get(ref, ())):
             said.append(f"P1: {ref} runs again, its effects are external, and the pilot that did it lives to tell")
-        others[attempt] = honest
+        others[attempt] = None
         return said
 
     def stops(self, attempt: int) -> None:

@@ -283,6 +283,17 @@ def left_plan(seed: int) -> Plan:
                 acts=tuple(acts), fail=0, sites=(site,))
 
 
+def belied_plan(seed: int) -> Plan:
+    """Return a plan whose batch system loses sight of jobs, and of nodes that are cut off; their processes run on."""
+    r = random.Random(seed)
+    acts = []
+    for _ in range(8):
+        at, kind = r.randrange(HORIZON), r.choice(("requeued and alive", "listing misses"))
+        acts += [Act(at, "cut off", r.randrange(6), 99), Act(at, kind, r.randrange(6), r.randrange(60, 100))]
+    return Plan(seed=seed, pilots=(), bags=(BagPlan(0, 20, "external"),), acts=tuple(acts), fail=0,
+                sites=(SitePlan(8, ((1, 60_000),), 3),))
+
+
 def regretted_plan(seed: int) -> Plan:
     """Return a plan whose tasks are cancelled while their pilots are cut off, and retried before these are back."""
     r = random.Random(seed)

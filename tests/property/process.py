@@ -185,7 +185,7 @@ class Process:
 
     def _start(self, attempt: int, task: Any) -> None:
         world = self.world
-        world.blame(world.oracle.starts(attempt, self.honest))
+        world.blame(world.oracle.starts(attempt))
         room = task.spec.fields.get("need") or task.spec.fields.get("time") or 0
         if self.end is not None and room and self.now() + room > self.end:
             world.blame([f"P5: {self.name} starts what needs {room} ms with {self.end - self.now()} left"])
@@ -225,15 +225,12 @@ class Process:
         if self.running.pop(attempt, None) is not None:
             self.world.oracle.stops(attempt)
         self.station.pop(attempt, None)
-        self.world.oracle.really(attempt, report.get("o", "succeeded"), lambda: self.alive and self.honest())
+        self.world.oracle.really(attempt, report.get("o", "succeeded"), lambda: self.alive)
         self.agenda.task_ended(self.now(), attempt, report)
 
     def _time_is_up(self) -> None:
         self.agenda.stop(self.now(), "walltime")
         self.pump()
-
-    def honest(self) -> bool:
-        return self.site is None or not self.site.lied
 
     # --- the end -------------------------------------------------------------------------------------------------
 

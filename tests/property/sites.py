@@ -64,7 +64,6 @@ class Site:
         self.born = self.tenders = 0
         self.tender: Tender | None = None
         self.dark = 0  # until when nobody gets in or out
-        self.lied = False  # whatever became of its pilots, its word was no evidence
         self.fails = False  # the next submission seems to fail, and does not
         self.hides = 0  # until when listings miss the oldest job
         self.short = False  # the next listing is empty: nobody must believe it alone
@@ -194,7 +193,6 @@ class Site:
             job = running[which % len(running)]
             self._account(job)
             process, job.process = job.process, None
-            self.lied = self.lied or lives
             job.belied = job.belied or lives
             if process is not None and not lives:
                 process.die()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from windfall.core.messages.facts import PartAppended, PolicySet, TasksCancelled
+from windfall.core.messages.facts import PartAppended, PilotDraining, PolicySet, TasksCancelled
 from windfall.store import codec
 
 from .plan import (
@@ -13,6 +13,7 @@ from .plan import (
     BagPlan,
     Plan,
     SitePlan,
+    belied_plan,
     data_plan,
     failing_plan,
     growing_plan,
@@ -115,6 +116,13 @@ def test_worlds_with_killed_pilots_salvage_their_results() -> None:
     said = [says for world in worlds for _, kind, says in world.server.core.state.sites["c0"].history
             if kind == "salvage"]
     assert sum("gone: 0 results" not in each for each in said) > 10
+
+
+def test_worlds_that_lose_sight_of_jobs_start_no_external_effects_twice() -> None:
+    """The processes of missing and requeued jobs run on; their tasks wait for evidence (P1), and end (P4)."""
+    worlds = [World(belied_plan(seed)).run() for seed in range(20)]
+    facts = [fact for world in worlds for row in world.server.disk.rows for fact in codec.decode(row)]
+    assert sum(isinstance(fact, PilotDraining) for fact in facts) > 10, "pilots in doubt"
 
 
 def test_world_is_decided_by_its_plan() -> None:

@@ -77,8 +77,10 @@ def states(bench: Bench, name: str = "c1") -> str:
     return "".join(INTENT_STATES[i.state][0] for i in intents)
 
 
-def bag(bench: Bench, *targets: Any, provision: str = "swarm", **options: int) -> int:
-    event = e.Submit(0, "ann", "bag", "", b"spec", list(targets), False, "fcfs", False, b"", provision, options)
+def bag(
+    bench: Bench, *targets: Any, provision: str = "swarm", external: bool = False, **options: int,
+) -> int:
+    event = e.Submit(0, "ann", "bag", "", b"spec", list(targets), external, "fcfs", False, b"", provision, options)
     number = int(bench.do(event).value)
     bench.wait(1_000)  # sites are provisioned once a second
     return number

@@ -91,6 +91,16 @@ def test_explain_names_the_policy_that_replicates_a_late_task(bench: Bench) -> N
     assert "replicate" not in bench.explain(late_bag(bench, replicate="tail-safe"))
 
 
+def test_explain_names_the_evidence_that_a_task_with_external_effects_waits_for(bench: Bench) -> None:
+    bag, pilot = bench.submit(external=True), bench.pilot(host="node7")
+    bench.take(pilot)
+    bench.wait(70_000)
+    said = bench.explain(bag, 0)
+    assert "starts again only on evidence that this attempt is dead" in said and "queue" not in said
+    bench.step(e.Gone(0, pilot, "requeued", proven=False))
+    assert "here has put its job back into the queue, which does not prove" in bench.explain(bag, 0)
+
+
 def late_bag(bench: Bench, **how: Any) -> int:
     bag, pilot = bench.submit(shape(1, expect=10_000), **how), bench.pilot()
     [(attempt, _)] = bench.take(pilot)

@@ -169,6 +169,31 @@ def test_tasks_run_in_the_order_of_their_edges(bench: Bench) -> None:
     assert run(bench, bench.pilot()) == [3, 0, 1, 2]
 
 
+def test_retry_of_a_task_that_a_silent_pilot_holds_starts_that_task_alone_again(bench: Bench) -> None:
+    bag = bench.submit(shape(4), edges=edges((1, 3)), external=True)
+    pilot = bench.pilot(2)
+    first, second = bench.take(pilot)
+    bench.exchange(pilot, started=[first[0], second[0]])
+    assert bench.do(e.Retry(0, bag, [1])).value == 0, "its pilot is not silent"
+    bench.wait(70_000)
+    assert f"windfall retry {bag} 1 starts it again, windfall cancel {bag} 1 gives it up" in bench.explain(bag, 1)
+    assert bench.do(e.Retry(0, bag, None)).value == bench.do(e.Retry(0, bag, [0, 1])).value == 0, "named alone"
+    assert bench.do(e.Retry(0, bag, [1])).value == 1 == bench.do(e.Retry(0, bag, [7])).value + 1
+    assert bench.tasks(bag) == "arrw"
+    bench.report(pilot, second[0])
+    assert bench.tasks(bag) == "arrw", "the old attempt's result is of an older generation"
+    bench.restart()
+    assert bench.tasks(bag) == "arrw"
+
+
+def test_cancellation_of_a_task_that_a_silent_pilot_holds_gives_up_that_task_alone(bench: Bench) -> None:
+    bag = bench.submit(shape(3), external=True)
+    pilot = bench.pilot(2)
+    bench.take(pilot)
+    bench.wait(70_000)
+    assert bench.do(e.Cancel(0, bag, [1])).value == 1 and bench.tasks(bag) == "acr"
+
+
 def test_a_failure_cancels_all_that_comes_after_it_and_a_retry_revives(bench: Bench) -> None:
     bag = bench.submit(shape(5, retries=0), edges=edges((0, 1), (1, 2), (2, 3)))
     pilot = bench.pilot()

@@ -265,10 +265,11 @@ class Exchange(Event):
 
 
 class Gone(Event):
-    """The site's evidence that a pilot's processes are dead."""
+    """Somebody's word that a pilot's processes are dead."""
 
     pilot: int
     why: str = "gone"
+    proven: bool = True  # False: it is only believed
 
 
 class KnowLink(Event):

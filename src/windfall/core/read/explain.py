@@ -39,6 +39,7 @@ from windfall.model.policies.presets import NONE, PRESETS
 from windfall.model.units import plural
 
 UNFINISHED = TASK_STATES[:FIRST_FINAL]
+_BELIEFS = {"requeued": "has put its job back into the queue", "stopped": "says that it has stopped its job"}
 BUSY = ("free", "room")  # clauses that hold again once a task there has ended
 
 
@@ -201,10 +202,11 @@ def _whereabouts(state: State, now: int, bag: BagState, task: int) -> str:
         intent = state.intents.get(pilot.intent)
         if intent is not None and intent.salvage_until:
             left = spell(intent.salvage_until - now)
+            then = "waits for evidence that its pilot is dead" if bag.external else "runs again"
             said.append(f"salvaging: its job is gone from {pilot.site}'s batch system, what it left there is looked "
-                        f"for, for {left} more; then the task runs again")
+                        f"for, for {left} more; then the task {then}")
         elif pilot.lease_expired:
-            said.append(_silent(now, bag, pilot))
+            said.append(_silent(now, bag, task, pilot))
     if bag.tasks.variant[task] >= TO_FAIL_OVER:
         said.append(f"{keeps_failing(bag, task)}: {bag.fail_over} is where it goes now")
     if said and (why := caps.why_capped(bag, task)):
@@ -272,12 +274,19 @@ def _expected(state: State, now: int, row: int) -> str:
     return f", expected to end in {spell(left)}" if left > 0 else f", expected to have ended {spell(-left)} ago"
 
 
-def _silent(now: int, bag: BagState, pilot: PilotState) -> str:
+def _silent(now: int, bag: BagState, task: int, pilot: PilotState) -> str:
+    """Say for how long the pilot has been silent; of a task with external effects, what would prove that it is dead."""
     text = f"that pilot has been silent for {spell(now - pilot.heard)}"
-    if bag.external:
-        text += "; the bag has external effects, so only you can say whether it still runs; if not, "
-        text += f"windfall cancel {bag.number} and windfall retry {bag.number} start it again"
-    return text
+    if not bag.external:
+        return text
+    if pilot.doubt:
+        belief = _BELIEFS.get(pilot.doubt, "has lost its job")
+        text += f"; {pilot.site} {belief}, which does not prove that its processes are dead"
+    task_of = f"{bag.number} {task}"
+    return text + (
+        "; the task has external effects, so it starts again only on evidence that this attempt is dead: its pilot's "
+        "word; until then only you can say whether it still runs; if it does not, "
+        f"windfall retry {task_of} starts it again, windfall cancel {task_of} gives it up")
 
 
 def _anywhere(state: State, bag: BagState, cls: TaskClass, task: int) -> str:

@@ -333,6 +333,8 @@ class PilotState:
     heard: int = field(default=0, metadata=SESSION)
     # its lease ran out: nothing is granted before it has said what it holds
     lease_expired: bool = field(default=False, metadata=SESSION)
+    # why its batch system takes it for dead, while that is not proven and it holds tasks with external effects
+    doubt: str = field(default="", metadata=SESSION)
     census: bool = field(default=False, metadata=SESSION)
     # since when it was heard without saying that what it is to drop is dropped; 0: there is none
     cancel_unacknowledged_since: int = field(default=0, metadata=SESSION)

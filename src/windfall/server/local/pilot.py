@@ -155,7 +155,7 @@ class Supervisor:
 
         for each in self._writer.state.pilots.values():
             if each.site == SITE and each.nonce == self._pilot.ticket.nonce and each.state != GONE:
-                self._writer.put(events.Gone(0, each.number, "gone"))
+                self._writer.put(events.Gone(0, each.number, "gone", proven=False))  # its next pilot looks
         if code == 0:
             self._asleep = True  # the pilot ended because it had no work
             self._loop.call_soon(lambda: self._look(self._writer.state.bags.values()))

@@ -52,7 +52,7 @@ def _note_heard(turn: Turn, pilot: PilotState) -> None:
     """Renew the pilot's lease, and ask for a list of all it holds where it has lost touch.
 
     A pilot that has not acknowledged a cancellation for a lease may never have received that task's grant."""
-    pilot.heard = turn.now
+    pilot.heard, pilot.doubt = turn.now, ""
     if pilot.lease_expired and not pilot.census:
         pilot.census = True
     if not pilot.cancelling:
@@ -75,7 +75,7 @@ def _take_news(turn: Turn, pilot: PilotState, event: e.Exchange) -> list[e.Repor
     if event.held is not None:
         reconcile(turn, pilot, event.held, event.ack)
     if event.bye:
-        end_pilot(turn, pilot, event.bye, clean=True)  # a task that it has not reported it has not done
+        end_pilot(turn, pilot, event.bye, proven=True, clean=True)  # a task that it has not reported it has not done
     if pilot.waiting_request is not None:
         renew_waiting(pilot.waiting_request, turn.now, event)
     return special

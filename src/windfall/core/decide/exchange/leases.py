@@ -3,16 +3,16 @@
 Leases are the failure detector; each request of a pilot is its heartbeat.
 
 A lease limits starting, not running.  When a pilot has been silent for a lease and a margin, it cannot start anything
-any more, so what it had not started goes back to the backlog.  What it had started is given up only on the site's
-evidence, when its own limit plus a lease has passed, or when the pilot's wall time is over.  A bag with external
-effects gives up nothing on silence alone (P1 outranks P4).
+any more, so what it had not started goes back to the backlog.  What it had started is given up only when its site says
+that the pilot's job is gone, when its own limit plus a lease has passed, or when the pilot's wall time is over.  A bag
+with external effects gives up nothing on silence, nor on what a batch system believes (P1 outranks P4).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from windfall.core.decide.exchange.pilot_end import end_pilot
+from windfall.core.decide.exchange.pilot_end import end_pilot, holds_attempts
 from windfall.core.decide.exchange.verdicts import lose, record_ends
 from windfall.core.decide.grant import nearest_data
 from windfall.core.decide.provision.salvage import salvaging_until
@@ -48,8 +48,8 @@ def lease_due(turn: Turn, number: int) -> None:
     nearest_data.forget_arrival(turn, pilot)
     if pilot.attempts_held:
         record_ends(turn, pilot.number, _expired(turn, pilot))
-    if turn.now >= pilot.heard + turn.config.silence and not _holds_attempts(turn, pilot):
-        end_pilot(turn, pilot, "silent", clean=False)
+    if (pilot.doubt or turn.now >= pilot.heard + turn.config.silence) and not holds_attempts(turn, pilot):
+        end_pilot(turn, pilot, pilot.doubt or "silent", proven=False)
     else:
         turn.timers.add(turn.now + patience, "lease", number)
 
@@ -65,13 +65,6 @@ def _expired(turn: Turn, pilot: PilotState) -> Iterator[f.End]:
             yield lose(turn, row, "lease", died=False, row_kept=True)
         elif state == STARTED and _given_up(turn, pilot, row):
             yield lose(turn, row, "silence", died=False, row_kept=True)
-
-
-def _holds_attempts(turn: Turn, pilot: PilotState) -> bool:
-    """Does the pilot hold an attempt that has not been given up?"""
-    attempts = turn.state.attempts
-    rows = attempts.of_pilot(pilot.number).tolist() if pilot.attempts_held else []
-    return any(attempts.state[row] in (GRANTED, STARTED) for row in rows)
 
 
 def _given_up(turn: Turn, pilot: PilotState, row: int) -> bool:

@@ -1,4 +1,10 @@
-"""The end of a pilot: its goodbye, evidence that it is dead, or silence; and draining, which precedes a goodbye."""
+"""The end of a pilot: its goodbye, evidence that it is dead, or silence; and draining, which precedes a goodbye.
+
+Evidence that a pilot is dead is its own goodbye, its user's word, or another pilot's look at its host
+(`predecessors.py`).  A batch system only believes: the job of a node that it has lost counts as ended, and so does one
+that it has put back into the queue, while the processes may run on.  Its belief frees a slot and the attempts that may
+run twice.  Attempts with external effects stay with their pilot, which is in doubt until there is evidence (P1).
+"""
 
 from __future__ import annotations
 
@@ -21,7 +27,7 @@ def gone(turn: Turn, event: e.Gone) -> None:
     """End a pilot on evidence that its processes are dead."""
     pilot = turn.state.pilots.get(event.pilot)
     if pilot is not None:
-        end_pilot(turn, pilot, event.why, clean=False)
+        end_pilot(turn, pilot, event.why, proven=event.proven)
     turn.done(event)
 
 
@@ -40,11 +46,16 @@ def send_home(turn: Turn, pilot: PilotState) -> None:
         answer_waiting(turn, pilot)
 
 
-def end_pilot(turn: Turn, pilot: PilotState, why: str, *, clean: bool) -> None:
-    """End a pilot, and with it the attempts that it holds; a clean end is one that the pilot itself has announced."""
+def end_pilot(turn: Turn, pilot: PilotState, why: str, *, proven: bool, clean: bool = False) -> None:
+    """End a pilot, and with it the attempts that it holds; a clean end is one that the pilot itself has announced.
+
+    Where its death is not proven, the pilot keeps its attempts with external effects, and with these its record."""
     if pilot.state == GONE:
         return
-    record_ends(turn, pilot.number, _left_behind(turn, pilot, why, clean))
+    record_ends(turn, pilot.number, _left_behind(turn, pilot, why, proven, clean))
+    if not proven and holds_attempts(turn, pilot):
+        _doubt(turn, pilot, why)
+        return
     turn.emit(f.PilotEnded(turn.now, pilot.number, why, clean))
     pilot_left(turn, pilot, why)
     if not clean:
@@ -55,7 +66,30 @@ def end_pilot(turn: Turn, pilot: PilotState, why: str, *, clean: bool) -> None:
     answer_waiting(turn, pilot)
 
 
-def _left_behind(turn: Turn, pilot: PilotState, why: str, clean: bool) -> Iterator[f.End]:
+def holds_attempts(turn: Turn, pilot: PilotState) -> bool:
+    """Does the pilot hold an attempt that has not been given up?"""
+    attempts = turn.state.attempts
+    rows = attempts.of_pilot(pilot.number).tolist() if pilot.attempts_held else []
+    return any(attempts.state[row] in (GRANTED, STARTED) for row in rows)
+
+
+def count_external(turn: Turn, pilot: PilotState) -> int:
+    """Return how many attempts with external effects the pilot holds."""
+    attempts = turn.state.attempts
+    rows = attempts.of_pilot(pilot.number).tolist() if pilot.attempts_held else []
+    return sum(attempts.state[row] in (GRANTED, STARTED) and turn.state.bag_of(row).external for row in rows)
+
+
+def _doubt(turn: Turn, pilot: PilotState, why: str) -> None:
+    """Wait for evidence: should the pilot turn out to live, it brings its tasks to their ends and leaves."""
+    pilot.lease_expired, pilot.doubt = True, why
+    nearest_data.forget_arrival(turn, pilot)
+    if pilot.state == LIVE:
+        nearest_data.drain_pilot(turn, pilot)
+    answer_waiting(turn, pilot)
+
+
+def _left_behind(turn: Turn, pilot: PilotState, why: str, proven: bool, clean: bool) -> Iterator[f.End]:
     """Yield the ends of the attempts that a pilot held, and say which of them may have been running when it died.
 
     A pilot starts what it is granted in order, so its first attempts may have been running.  How far it had come with
@@ -67,6 +101,8 @@ def _left_behind(turn: Turn, pilot: PilotState, why: str, clean: bool) -> Iterat
     places: dict[tuple[int, int], int] = {}
     for row in attempts.of_pilot(pilot.number).tolist():
         state = attempts.state[row]
+        if not proven and state in (GRANTED, STARTED) and turn.state.bag_of(row).external:
+            continue
         place = places.setdefault(chain_key(turn.state, row), len(places))
         present = not clean and why not in NOT_A_DEATH and (state == STARTED or place < pilot.cores)
         present = present and not is_blocked(turn.state, row)

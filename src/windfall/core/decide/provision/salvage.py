@@ -6,7 +6,7 @@ a bounded time; only tasks whose results it does not find run again.
 
 from __future__ import annotations
 
-from windfall.core.decide.exchange.pilot_end import end_pilot
+from windfall.core.decide.exchange.pilot_end import count_external, end_pilot
 from windfall.core.decide.provision.intents import back_off, end_intents, intent_named, left_in_vain
 from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import GONE
@@ -56,8 +56,11 @@ def salvage_due(turn: Turn, number: int) -> None:
 
 def _end_salvage(turn: Turn, site: SiteState, intent: IntentState, outcome: str) -> None:
     pilot = turn.state.pilots.get(intent.pilot)
-    held = pilot.attempts_held if pilot is not None else 0
-    text = f"the job of {intent.nonce} is gone: {outcome}; {held} tasks run again"
+    kept = count_external(turn, pilot) if pilot is not None else 0
+    again = pilot.attempts_held - kept if pilot is not None else 0
+    text = f"the job of {intent.nonce} is gone: {outcome}; {again} tasks run again"
+    if kept:
+        text += f", {kept} with external effects wait for evidence that their pilot is dead"
     turn.emit(f.SiteNoted(turn.now, site.name, "salvage", text))
     end_with_pilots(turn, site, [intent])
 
@@ -69,13 +72,13 @@ def salvaging_until(turn: Turn, pilot: PilotState) -> int:
 
 
 def end_with_pilots(turn: Turn, site: SiteState, intents: list[IntentState], why: str = "gone") -> None:
-    """End intents and their pilots, on the site's evidence that their jobs are gone."""
+    """End intents and their pilots, for the site believes that their jobs are gone."""
     pilots = [turn.state.pilots.get(intent.pilot) for intent in intents]
     vain = any(_was_in_vain(turn, site, *pair) for pair in zip(intents, pilots, strict=True))
     end_intents(turn, site, intents, why)
     for pilot in pilots:
         if pilot is not None and pilot.state != GONE:
-            end_pilot(turn, pilot, why, clean=False)
+            end_pilot(turn, pilot, why, proven=False)
     if vain:
         back_off(turn, site)
 

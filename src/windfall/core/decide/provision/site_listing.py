@@ -91,7 +91,7 @@ def _stop_requeued(turn: Turn, site: SiteState, intent: IntentState) -> None:
     turn.emit(f.IntentsStopping(turn.now, site.name, [intent.number], "requeued"))
     pilot = turn.state.pilots.get(intent.pilot)
     if pilot is not None and pilot.state != GONE:
-        end_pilot(turn, pilot, "requeued", clean=False)
+        end_pilot(turn, pilot, "requeued", proven=False)
 
 
 def mark_unwanted(turn: Turn, site: SiteState, nonce: str, batch_id: str) -> None:

@@ -14,10 +14,11 @@ from windfall.core.decide.replicas import by_deadline
 from windfall.core.decide.requests.request import refusing, the_bag
 from windfall.core.decide.requests.submit import check_budget
 from windfall.core.messages import events as e, facts as f
-from windfall.core.messages.lifecycle import FIRST_FINAL, GRANTED, READY, SUCCEEDED, WAITING
+from windfall.core.messages.lifecycle import ACTIVE, FIRST_FINAL, GRANTED, READY, STARTED, SUCCEEDED, WAITING
 from windfall.core.messages.runs import runs_of, runs_where
 from windfall.core.state import accounts
 from windfall.core.state.classes import spans
+from windfall.core.state.columns import TASK_BITS
 from windfall.core.state.world import BagState
 from windfall.core.turn import Turn
 from windfall.errors import Conflict
@@ -71,14 +72,29 @@ def cancel(turn: Turn, event: e.Cancel) -> None:
 
 @refusing
 def retry(turn: Turn, event: e.Retry) -> None:
-    """Begin a new generation of the tasks that ended without success.  Accepted results stay."""
+    """Begin a new generation of the tasks that ended without success.  Accepted results stay.
+
+    A task with external effects whose pilot is silent starts again, too, where the event names it alone: its user says
+    that the old attempt is dead, so nothing that waits for the task is cancelled."""
     bag = the_bag(turn, event.bag)
+    if bag.external and event.tasks is not None and len(event.tasks) == 1 and _is_stuck(turn, bag, int(event.tasks[0])):
+        turn.emit(f.TasksCancelled(turn.now, bag.number, [(int(event.tasks[0]), 1)], "user", event.by))
     runs = _chosen(bag, event.tasks, lambda states: states > SUCCEEDED)
     if runs:
         turn.emit(f.TasksRetried(turn.now, bag.number, runs, event.by))
         cancel_stranded(turn, bag)
         rerun_makers(turn, bag)
     turn.done(event, sum(count for _, count in runs))
+
+
+def _is_stuck(turn: Turn, bag: BagState, task: int) -> bool:
+    """Do silent pilots alone hold the task?"""
+    attempts, pilots = turn.state.attempts, turn.state.pilots
+    if not (0 <= task < bag.size and bag.tasks.state[task] == ACTIVE):
+        return False
+    rows = attempts.of_task(bag.number << TASK_BITS | task)
+    held = [row for row in rows if attempts.state[row] in (GRANTED, STARTED)]
+    return all(pilots[attempts.pilot[row]].lease_expired for row in held)
 
 
 def _chosen(
