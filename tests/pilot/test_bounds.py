@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from windfall.pilot.files import staging
+from windfall.pilot.files import links, staging
 from windfall.pilot.run import calls, spawner, spawners
 
 
@@ -101,7 +101,7 @@ def test_cache_evicts_the_least_recently_used_blob(tmp_path):
     cache, source = staging.Cache(str(tmp_path / "c"), 3000), Source()
     a, b, c, d = names("a", "b", "c", "d")
     for when, digest in enumerate((a, b, c)):
-        os.utime(cache.get(source, staging.Blob(digest, 1000), 1), (when, when))
+        os.utime(cache.get(source, staging.Blob(digest, 1000), 1), (when, links.SEALED))
     cache.get(source, staging.Blob(a, 1000), 1)  # used again: now b is the oldest
     cache.get(source, staging.Blob(d, 1000), 1)
     assert sorted(os.listdir(cache.folder)) == [a, c, d] and source.fetched == [a, b, c, d]
@@ -135,7 +135,7 @@ def test_input_evicted_before_its_copy_is_fetched_again(tmp_path):
         return path
 
     cache.get = get
-    staging.stage_in(str(tmp_path / "t"), [["f", "a" * 64, 10, 0o644]], cache, source, 1)
+    staging.stage_in(str(tmp_path / "t"), {"inputs": [["f", "a" * 64, 10, 0o644]]}.get, cache, source, 1)
     assert (tmp_path / "t" / "f").stat().st_size == 10 and len(calls) == 2
 
 

@@ -58,7 +58,7 @@ class Environments:
         while not self._hold(target, attempt):
             made = True
             fresh = "{}.{}.new".format(target, os.getpid())
-            archived = cache.get(blobs, Blob(digest, size), attempt, fresh)
+            archived = cache.get(blobs, Blob(digest, size), attempt, (fresh, size))
             try:
                 _make(archived, fresh, target)
             finally:

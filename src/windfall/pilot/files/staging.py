@@ -1,7 +1,6 @@
-"""A task's own directory: the pilot copies inputs into it before the task starts, and describes outputs after it ended.
+"""A task's own directory: the pilot puts inputs into it before the task starts, and describes outputs after it ended.
 
-Inputs are copied out of the host's cache (cloned where the file system can), never linked: a task that writes to its
-input would change it for later tasks.
+Inputs come out of the host's cache: cloned where the file system can, else linked or copied, as `links.py` says.
 """
 
 import _thread
@@ -14,6 +13,7 @@ import time
 from collections import namedtuple
 
 from windfall.errors import BadInput
+from windfall.pilot.files import links
 from windfall.pilot.files.blobs import READ, Closing, stream_digest
 
 _FICLONE = 0x40049409
@@ -100,6 +100,7 @@ class Cache:
         self.folder = folder
         self.limit = limit           # bytes; None: not determined yet
         self.clones = None           # does the file system clone, so that copies take no room?  None: not tried yet
+        self.links = None            # are links safe?  None: not tried yet
         self.room = Room(folder)
         self.guard = _thread.allocate_lock()
         self.locks = {}              # digest → [lock, users]: of two threads that want one blob, one downloads it
@@ -108,7 +109,7 @@ class Cache:
     def get(self, blobs, blob, attempt, target=None):
         """Return the path of a blob in the cache, downloading it if need be.
 
-        With a target, reserve room for a copy there, and keep the blob from eviction, until `copied(target)`.
+        With a target, (path, bytes), reserve room there, and keep the blob from eviction, until `copied(path)`.
         """
         if len(blob.digest) != 64 or not all(c in "0123456789abcdef" for c in blob.digest):
             raise BadInput("{!r} is not a SHA-256 (64 hexadecimal digits)".format(blob.digest))
@@ -117,9 +118,9 @@ class Cache:
         try:
             with lock:
                 while not self._ready(blobs, blob, attempt, target):
-                    self.copied(target)
+                    self._copied(target)
         except BaseException:
-            self.copied(target)
+            self._copied(target)
             raise
         finally:
             self._leave(blob.digest)
@@ -134,16 +135,20 @@ class Cache:
             os.makedirs(self.folder, 0o700, exist_ok=True)
             if blob.size <= self._most():
                 self._shrink(self._most() - blob.size)
-                os.chmod(path, 0o400)
+                os.chmod(path, 0o400)  # not sealed: it is hashed again before a task gets it
                 os.link(path, self._path(blob))
         except OSError:
             pass  # it is there already, or the cache is on another disk
 
-    def copied(self, target):
+    def _copied(self, target):
+        if target is not None:
+            self.copied(target[0])
+
+    def copied(self, path):
         """Release what `get` reserved for a copy."""
         with self.guard:
-            self.held.pop(target, None)
-        self.room.leave(target)
+            self.held.pop(path, None)
+        self.room.leave(path)
 
     def _take(self, digest):
         with self.guard:
@@ -161,14 +166,14 @@ class Cache:
         """Make room and download the blob unless it is cached; return False if it was evicted during the wait."""
         path = self._path(blob)
         part = "{}.{}.part".format(path, os.getpid())  # other pilots may share the cache
-        cached = touch(path)
+        cached = links.intact(path, blob.digest)
         files = {} if cached else {part: blob.size}
         if target is not None:
-            files[target] = 0 if self._can_clone() else blob.size
+            files[target[0]] = target[1]
         self.room.take(files, self.purge, blobs.closing)
         if target is not None:
             with self.guard:
-                self.held[target] = blob.digest
+                self.held[target[0]] = blob.digest
         if cached:
             return os.path.exists(path)
         self._download(blobs, blob, attempt, part)
@@ -178,13 +183,28 @@ class Cache:
         try:
             self._shrink(self._most() - blob.size)
             blobs.fetch(blob.digest, blob.size, part, attempt)
-            os.chmod(part, 0o400)
+            links.seal(part)
             os.rename(part, self._path(blob))
         except OSError:
             _unlink(part)  # a part that filled the disk must not go on filling it
             raise
         finally:
             self.room.leave(part)
+
+    def way(self, size, changes):
+        """Return how an input goes into a task's directory: "clone", "link" or "copy".  May the task change it?"""
+        os.makedirs(self.folder, 0o700, exist_ok=True)
+        if self._can_clone():
+            return "clone"
+        return "link" if size >= links.LEAST and not changes and self._can_link() else "copy"
+
+    def _can_link(self):
+        if self.links is None:
+            try:
+                self.links = links.safe(self.folder)
+            except OSError:
+                return False  # the disk has no room for the probe: the next call tries again
+        return self.links
 
     def _can_clone(self):
         if self.clones is None:
@@ -226,7 +246,7 @@ class Cache:
             except OSError:
                 continue
             if not name.endswith(".part"):
-                found.append((about.st_mtime, about.st_size, path))
+                found.append((about.st_atime, about.st_size, path))
             elif time.time() - about.st_mtime > ABANDONED:
                 _unlink(path)
         return found
@@ -250,30 +270,40 @@ def _unlink(path):
         pass
 
 
-def stage_in(folder, inputs, cache, blobs, attempt):
+def stage_in(folder, field, cache, blobs, attempt):
+    """Put the inputs of a task, [[path, sha256, size, mode]], into its directory.  `field` gives what a task says."""
     os.makedirs(folder, 0o700, exist_ok=True)
-    for entry in inputs or ():
-        target = os.path.join(folder, inside(entry[0]))
+    changes = changed_files(field)
+    for path, digest, size, mode in field("inputs") or ():
+        path = inside(path)
+        target = os.path.join(folder, path)
         os.makedirs(os.path.dirname(target), 0o700, exist_ok=True)
+        _unlink(target)  # of two inputs with one path the second counts, and must not be written through a link
+        way = cache.way(size, changes(path))
+        room = (target, size if way == "copy" else 0)
         try:
-            _put(entry, target, cache, blobs, attempt)
+            _put(cache.get(blobs, Blob(digest, size), attempt, room), target, mode, way)
         except OSError as error:
             # Another program filled the disk, or another pilot evicted the blob before the copy began.
             if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.ENOENT):
                 raise
             _unlink(target)
+            cache.copied(target)
             cache.purge()
-            _put(entry, target, cache, blobs, attempt)
+            _put(cache.get(blobs, Blob(digest, size), attempt, room), target, mode, way)
+        finally:
+            cache.copied(target)
 
 
-def _put(entry, target, cache, blobs, attempt):
-    """Copy an input, [path, sha256, size, mode], to its target."""
-    _, digest, size, mode = entry
-    source = cache.get(blobs, Blob(digest, size), attempt, target)
-    try:
+def _put(source, target, mode, way):
+    if way != "link" or not links.link(source, target, mode):
         copy(source, target, mode)
-    finally:
-        cache.copied(target)
+
+
+def changed_files(field):
+    """Return a function that says whether a task may change the file at a path: its outputs or checkpoint name it."""
+    named = {os.path.normpath(path) for key in ("outputs", "checkpoint") for path in field(key) or ()}
+    return lambda path: path in named
 
 
 def _staged():

@@ -137,7 +137,7 @@ class Transfers:
         try:
             if field("packed"):
                 self._unpack(blobs, attempt, field)
-            staging.stage_in(self.folder_of(attempt), field("inputs"), self.cache, blobs, attempt)
+            staging.stage_in(self.folder_of(attempt), field, self.cache, blobs, attempt)
             staging.link_placed(self.folder_of(attempt), field("placed"))
         except packed.Mismatch as error:
             report = _failure(attempt, "start", str(error))
