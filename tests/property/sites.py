@@ -71,6 +71,7 @@ class Site:
         self.most = plan.pilots
         self.jobs_of_user, self.balance = plan.jobs, plan.balance
         self.used = 0  # ms of cores, of jobs that have ended
+        self.used_unseen = 0  # of these, by jobs that the core could take for gone
         self.submissions = 0
         self.outboxes: dict[str, tuple[Process, list[Any]]] = {}  # nonce → who left which reports there
         self.watch()
@@ -111,7 +112,7 @@ class Site:
         if self.jobs_of_user and len(here) + self.plan.others > max(self.jobs_of_user, self.plan.others):
             self.world.blame([f"P6: the user may have {self.jobs_of_user} jobs at {self.name}, and has "
                               f"{self.plan.others} beside {here}"])
-        worst = self.used + sum(j.shape.worst for j in self.jobs.values())
+        worst = self.used - self.used_unseen + sum(j.shape.worst for j in self.jobs.values() if not j.belied)
         if 0 <= self.balance < worst:
             self.world.blame([f"P6: the account at {self.name} has {self.balance}, and may come to use {worst}"])
 
@@ -143,7 +144,9 @@ class Site:
             job.process.die()
 
     def _account(self, job: Job) -> None:
-        self.used += job.shape.cores * job.shape.nodes * (self.world.now - job.since)
+        used = job.shape.cores * job.shape.nodes * (self.world.now - job.since)
+        self.used += used
+        self.used_unseen += used * job.belied
 
     def ended(self, job: Job) -> None:
         """Remove a job whose process is over from the batch system."""

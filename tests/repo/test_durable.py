@@ -37,9 +37,6 @@ HELD_BY: dict[str, Any] = {  # by the field of the state that holds many of them
     "targets": world.TargetState, "intents": world.IntentState, "pilot_classes": world.PilotClass,
 }  # fmt: skip
 
-UNSAVED = {"hosts.quarantine": {"_judge", "clear_strikes"}}
-"""Deciders that write why a host is in doubt into `State.host_reasons`: a snapshot leaves out hosts that are fine."""
-
 
 def _marks(record: Any) -> dict[str, bool]:
     """Return the fields, or columns, of a record, and whether each is durable."""
@@ -73,11 +70,11 @@ def _attributes(tree: ast.Module) -> Iterator[str]:
             yield node.attr
 
 
-def durable_writes(tree: ast.AST, exempt: frozenset[str] = frozenset()) -> list[str]:
-    """Return `line: target` of every write to a durable field outside the exempt functions."""
+def durable_writes(tree: ast.AST) -> list[str]:
+    """Return `line: target` of every write to a durable field."""
     return [
         f"{node.lineno}: {ast.unparse(target)}"
-        for function in ast.walk(tree) if isinstance(function, ast.FunctionDef) and function.name not in exempt
+        for function in ast.walk(tree) if isinstance(function, ast.FunctionDef)
         for node, target in _writes(function) if _is_durable(target, function)
     ]  # fmt: skip
 
@@ -125,8 +122,7 @@ def _writes(function: ast.FunctionDef) -> Iterator[tuple[ast.stmt | ast.expr, as
 
 @pytest.mark.parametrize("module", DECIDE)
 def test_decider_assigns_to_no_durable_field(module: str) -> None:
-    exempt = frozenset(UNSAVED.get(module.removeprefix("windfall.core.decide."), ()))
-    assert [f"{module}:{text}" for text in durable_writes(trees()[module], exempt)] == []
+    assert [f"{module}:{text}" for text in durable_writes(trees()[module])] == []
 
 
 @pytest.mark.parametrize("code", [

@@ -283,3 +283,18 @@ def test_strikes_are_forgotten_with_their_hosts(monkeypatch: pytest.MonkeyPatch)
         b.exchange(pilot, bye="idle")
         b.wait(10_000)
     assert len(b.core.turn.hosts.strikes) <= 33
+
+
+def test_doubt_about_a_quarantined_host_leaves_its_verdict_as_it_is(bench: Bench) -> None:
+    bench.submit(shape(1_000, expect=60_000, retries=100))
+    for number in range(8):
+        run_task(bench, pilot_on(bench, f"good{number}"))
+    bad = bench.pilot(nonce="bad", host="bad", host_name="bad.example", cores=40)
+    held = [attempt for _ in range(40) for attempt, _ in bench.take(bad, want=1)]
+    reasons: list[str] = []
+    doubts = 0
+    for attempt in held:
+        bench.report(bad, attempt, "failed", "exit", wall=10)
+        reasons += bench.core.state.host_reasons.values()
+        doubts += bool(reasons and bench.core.state.host_doubts)
+    assert doubts and all(reason.startswith("quarantined") for reason in reasons)

@@ -90,6 +90,7 @@ def host_judged(state: State, fact: f.HostJudged) -> None:
     h = state.hosts
     h.standing[row], h.until[row], h.times[row] = fact.standing, fact.until, fact.times
     h.dirty[row >> 16] = 1
+    state.host_doubts.pop(row, None)
     if fact.standing == FINE:
         state.quarantined.pop(row, None)
         state.host_reasons.pop(row, None)

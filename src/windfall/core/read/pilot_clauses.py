@@ -17,6 +17,7 @@ from windfall.core.expressions.classads import format_value
 from windfall.core.read.phrases import ClauseReport, clause, keeps_failing, spell
 from windfall.core.read.site_clauses import over_limit
 from windfall.core.state.capacity import fail_over_site
+from windfall.core.state.host_table import why_waiting
 from windfall.core.state.world import BagState, TaskClass
 from windfall.model.units import format_size, plural
 
@@ -115,7 +116,7 @@ def _time(to: Recipient, cls: TaskClass, holds: bool) -> list[ClauseReport]:
 def _host(to: Recipient, cls: TaskClass, holds: bool) -> list[ClauseReport]:
     state, pilot = to.state, to.pilot
     if until := state.quarantined.get(pilot.row):
-        says = f"host {pilot.host_name} is {state.host_reasons.get(pilot.row, 'in doubt')}"
+        says = f"host {pilot.host_name} is {why_waiting(state, pilot.row) or 'in doubt'}"
         says += f"; it is given nothing for {spell(until - to.now)}, then one task" if until > to.now else ""
         return [clause("host", holds, says)]
     if refuses_guest(state, to.now, pilot, cls):

@@ -26,6 +26,7 @@ from windfall.core.messages.lifecycle import (
     WAITING,
 )
 from windfall.core.state.classes import spans
+from windfall.core.state.host_table import why_waiting
 from windfall.core.state.world import BagState, PilotState, SiteState, State, Waits
 
 
@@ -173,7 +174,7 @@ def _host(state: State, row: int) -> dict[str, Any]:
         "losses": h.losses[row],
         "mean": round(h.mean[row]),
         "success": h.success[row] or None,
-        "says": state.host_reasons.get(row, ""),
+        "says": why_waiting(state, row),
     }
 
 

@@ -63,6 +63,7 @@ def _evict_some(state: State) -> None:
         del state.host_rows[site, host]
         state.quarantined.pop(row, None)
         state.host_reasons.pop(row, None)
+        state.host_doubts.pop(row, None)
         state.host_names[row] = ("", "", "")
         for name, _ in state.hosts.LAYOUT:
             getattr(state.hosts, name)[row] = 0
@@ -79,6 +80,11 @@ def _forget_verdicts(state: State, gone: dict[int, None]) -> None:
     for bag in state.bags.values():
         for row in [row for row in bag.last_outcome_by_host if row in gone]:
             del bag.last_outcome_by_host[row]
+
+
+def why_waiting(state: State, row: int) -> str:
+    """Return why a host is given nothing now, or one task at a time; "" where it is free."""
+    return state.host_doubts.get(row) or state.host_reasons.get(row, "")
 
 
 def restore_quarantined(state: State) -> None:

@@ -538,6 +538,7 @@ class State:
     hosts: Hosts = field(default_factory=lambda: Hosts(0), metadata=CHUNKED)
     host_names: list[tuple[str, str, str]] = field(default_factory=list)  # row → site, lasting id, name
     host_reasons: dict[int, str] = field(default_factory=dict, metadata=CHUNKED)  # row → why it must wait
+    host_doubts: dict[int, str] = field(default_factory=dict, metadata=SESSION)  # row → why it is in doubt
     host_rows: dict[tuple[str, str], int] = field(default_factory=dict, metadata=INDEX)
     host_free: list[int] = field(default_factory=list, metadata=INDEX)  # rows of hosts that were forgotten, a heap
     # row → pilots there, gone ones included

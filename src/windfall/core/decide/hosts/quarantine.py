@@ -128,7 +128,7 @@ def clear_strikes(turn: Turn, pilot: PilotState) -> None:
         _emit_verdict(turn, row, FINE, "it works again")
     else:
         del state.quarantined[row]
-        state.host_reasons.pop(row, None)
+        state.host_doubts.pop(row, None)
         state.version += 1
 
 
@@ -155,7 +155,7 @@ def _judge(turn: Turn, pilot: PilotState, guest: str, strikes: Strikes, is_fast:
             _emit_verdict(turn, row, HELD_BACK, f"quarantined: {failed}, and those of others did not", until)
         else:
             state.quarantined[row] = until
-            state.host_reasons[row] = f"in doubt: {failed} at once"
+            state.host_doubts[row] = f"in doubt: {failed} at once"
     turn.timers.add(until, "host", row)
 
 
