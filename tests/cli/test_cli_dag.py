@@ -185,6 +185,28 @@ def test_abort_cancels_the_rest_and_runs_the_final_node(dag: CommandLine) -> Non
     assert done["rescue"].endswith("last.dag.rescue001"), "as DAGMan: it has ended well, and there is a rest to run"
 
 
+def test_scripts_of_a_subdag_run_as_nodes_of_the_dag(dag: CommandLine, tmp_path: Path) -> None:
+    script(dag, "note.sh", f'echo "$@" >> {tmp_path}/noted')
+    dag.write("in.dag", job("I", f"echo inside >> {tmp_path}/noted"))
+    dag.write("out.dag", "SUBDAG EXTERNAL S in.dag\nSCRIPT PRE S note.sh before $JOB\n"
+              "SCRIPT POST S note.sh after $RETURN\n" + job("last", f"echo last >> {tmp_path}/noted")
+              + "PARENT S CHILD last\n")
+    assert dag.json("run", "out.dag")["succeeded"] == 4
+    assert (tmp_path / "noted").read_text() == "before S\ninside\nafter 0\nlast\n"
+
+
+def test_failed_subdag_aborts_the_dag_when_nothing_in_it_is_left_to_run(dag: CommandLine, tmp_path: Path) -> None:
+    dag.write("in.dag", job("bad", "exit 4") + job("slow", f"sleep 2; touch {tmp_path}/ran") + job("next")
+              + "PARENT bad CHILD next\n")
+    dag.write("out.dag", "SUBDAG EXTERNAL S in.dag\n" + job("long", "sleep 600") + "ABORT-DAG-ON S 1 RETURN 9\n")
+    done = dag.json("run", "out.dag", code=9)
+    assert done["aborted"] == "S" and (done["failed"], done["succeeded"], done["cancelled"]) == (1, 1, 2)
+    assert (tmp_path / "ran").exists()
+    dag.write("good.dag", job("fine"))
+    dag.write("enough.dag", "SUBDAG EXTERNAL S good.dag\n" + job("long", "sleep 600") + "ABORT-DAG-ON S 0\n")
+    assert dag.json("run", "enough.dag")["aborted"] == "S"
+
+
 def test_abort_with_code_zero_is_a_success(dag: CommandLine) -> None:
     """DAGMan's ABORT-DAG-ON 0: what is found is enough.  It ends with 0, and leaves no rescue file."""
     dag.write("enough.dag", job("found") + job("long", "sleep 600") + "ABORT-DAG-ON found 0\n")

@@ -99,6 +99,73 @@ def test_a_subdag_is_part_of_the_graph(folder: Path) -> None:
     assert done.nodes[0].done and not done.nodes[1].done
 
 
+def test_scripts_of_a_subdag_run_before_and_after_its_nodes(folder: Path) -> None:
+    """Each is a node of its own, so that the order of lines, splices and rescue files treat it as any other."""
+    (folder / "s.sh").write_text("")
+    load(folder, DIAMOND, "inner.dag")
+    load(folder, "JOB X t.sub\nSUBDAG EXTERNAL S inner.dag\nJOB Y t.sub\nPARENT X CHILD S\nPARENT S CHILD Y\n"
+         "SCRIPT POST S s.sh no\nSCRIPT PRE S s.sh $JOB\nSCRIPT POST S s.sh $JOB\nPRIORITY S 3\n", "outer.dag")
+    graph = load(folder, "SPLICE O outer.dag\nJOB Z t.sub\nPARENT O CHILD Z\n")
+    found = edges(graph)
+    assert {("O+X", "O+S++pre"), ("O+S++pre", "O+S+A"), ("O+S+D", "O+S++post"), ("O+S++post", "O+Y"),
+            ("O+Y", "Z")} <= found and ("O+X", "O+S+A") not in found and len(found) == 4 + 5
+    jobs = {job.node.name: job for job in NodeJobs(graph).all().values()}
+    assert jobs["O+S++pre"].pre == jobs["O+S++post"].post == ["./s.sh", "O+S"] and not jobs["O+S++pre"].post
+    assert jobs["O+S++post"].node.priority == 3
+    rescue.write(graph, [name for name in graph.names if name != "O+S++post"], ["O+S++post"])
+    assert (folder / "inner.dag.rescue001").read_text().endswith("DONE A\nDONE B\nDONE C\nDONE D\n")
+    again = reader.load(folder / "x.dag")
+    rescue.take_up(again)
+    assert [node.name for node in again.nodes if not node.done] == ["O+S++post", "O+S++pre"]
+    whole = load(folder, "SUBDAG EXTERNAL S inner.dag\nSCRIPT PRE S s.sh\nDONE S\n")
+    assert all(node.done for node in whole.nodes) and len(whole.nodes) == 5
+
+
+def test_category_of_a_subdag_holds_for_its_nodes(folder: Path) -> None:
+    load(folder, "JOB A t.sub\nJOB B t.sub\nCATEGORY B own\nMAXJOBS own 1\n", "inner.dag")
+    graph = load(folder, "SUBDAG EXTERNAL S inner.dag\nCATEGORY S big\nMAXJOBS big 2\nABORT-DAG-ON S 1 RETURN 7\n")
+    assert [node.category for node in graph.nodes] == ["big", "S+own"] and graph.most["big"] == 2
+    assert graph.subdags[0].abort == (1, 7) and graph.aborts == [graph.subdags[0]] and not graph.notes
+    never = load(folder, "SUBDAG EXTERNAL S inner.dag\nABORT-DAG-ON S 3\n")
+    assert any("acts on 0 and 1 only" in note for note in never.notes)
+
+
+def test_pins_connect_the_nodes_of_two_splices(folder: Path) -> None:
+    load(folder, "JOB A1 t.sub\nJOB A2 t.sub\nPIN_OUT A1 1\nPIN_OUT A2 2\n", "a.dag")
+    load(folder, "PIN_IN B1 1\nPIN_IN B2 1\nPIN_IN B3 2\n" + "".join(f"JOB B{n} t.sub\n" for n in (1, 2, 3))
+         + "PIN_OUT B1 1\nPIN_OUT B3 1\n", "b.dag")
+    graph = load(folder, "CONNECT A B\nSPLICE A a.dag\nSPLICE B b.dag\n")
+    assert edges(graph) == {("A+A1", "B+B1"), ("A+A1", "B+B2"), ("A+A2", "B+B3")}
+    load(folder, "SPLICE A a.dag\nSPLICE B b.dag\nCONNECT A B\n", "deep.dag")
+    assert ("D+A+A2", "D+B+B3") in edges(load(folder, "SPLICE D deep.dag\n"))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("CONNECT B A", "the pins of PIN_IN in 'A' do not match: 1 go out of 'B', 0 into 'A'"),
+        ("CONNECT A A", "the pins of PIN_IN in 'A' do not match: 2 go out of 'A', 0 into 'A'"),
+        ("CONNECT A C", "node 'C+C2' waits for no other node of its splice, and has no PIN_IN"),
+        ("CONNECT A X", "'X' is not a splice"),
+        ("CONNECT A Y", "there is no node 'Y'"),
+        ("PIN_IN X 0", "'0' is not a whole number from 1 to 100,000"),
+    ],
+)
+def test_pins_that_do_not_match_are_refused(folder: Path, text: str, said: str) -> None:
+    load(folder, "JOB A1 t.sub\nJOB A2 t.sub\nPIN_OUT A1 1\nPIN_OUT A2 2\n", "a.dag")
+    load(folder, "JOB B1 t.sub\nPIN_OUT B1 1\n", "b.dag")
+    load(folder, "JOB C1 t.sub\nJOB C2 t.sub\nPIN_IN C1 1\nPIN_IN C1 2\n", "c.dag")
+    splices = "".join(f"SPLICE {name.upper()} {name}.dag\n" for name in "abc")
+    assert [message for _, message in mistakes(folder, f"{splices}JOB X t.sub\n{text}\n")] == [said]
+
+
+def test_node_of_a_splice_has_a_name_outside_it(folder: Path) -> None:
+    load(folder, DIAMOND, "inner.dag")
+    graph = load(folder, 'SPLICE S inner.dag\nJOB E t.sub\nVARS S+A x="1"\nRETRY S+B 2\nPARENT S+B CHILD E\n')
+    assert graph.nodes[0].vars == [("x", "1", False)] and graph.nodes[1].retries == 2
+    assert ("S+B", "E") in edges(graph) and ("S+D", "E") not in edges(graph)
+
+
 def test_noop_subdag_keeps_its_place_without_jobs(folder: Path) -> None:
     """The nodes of a NOOP SUBDAG keep their places in the order, but have neither jobs nor scripts."""
     (folder / "p.sh").write_text("")
@@ -166,9 +233,9 @@ def test_mistakes_have_a_place(folder: Path, text: str, where: str, said: str) -
 
 def test_wrong_commands_for_splices_and_subdags_are_refused(folder: Path) -> None:
     load(folder, DIAMOND, "inner.dag")
-    for kind, more in (("SPLICE S inner.dag", ["2:7", "3:6"]), ("SUBDAG EXTERNAL S inner.dag", [])):
-        found = mistakes(folder, f'{kind}\nRETRY S 1\nVARS S a="b"\nSCRIPT PRE S p\n')
-        assert [where for where, _ in found] == [*more, "4:12"]
+    for kind, more in (("SPLICE S inner.dag", ["2:7", "3:6", "4:12"]), ("SUBDAG EXTERNAL S inner.dag", [])):
+        found = mistakes(folder, f'{kind}\nRETRY S 1\nVARS S a="b"\nSCRIPT PRE S p\nPRE_SKIP S 1\n')
+        assert [where for where, _ in found] == [*more, "5:10"]
 
 
 def test_variables_of_a_subdag_reach_no_node(folder: Path) -> None:

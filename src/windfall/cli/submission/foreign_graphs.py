@@ -79,7 +79,7 @@ def _dag(args: argparse.Namespace, file: Path) -> Parsed:
     if hasattr(args, "dry_run"):
         args.attendant = attendant(graph)
         _stays_here(args, graph)
-    elif graph.final is not None or graph.attended or any(node.abort for node in graph.nodes):
+    elif graph.final is not None or graph.attended or graph.aborts:
         raise BadInput("'windfall submit' does not know FINAL, ABORT-DAG-ON, $RETRY and the RETRY of a SUBDAG",
                        f"they need a command that watches the DAG: windfall run {file}")
     return found

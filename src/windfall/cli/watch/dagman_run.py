@@ -36,27 +36,47 @@ class Attendant:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self._nodes = {node.name: node for node in graph.nodes}
-        codes = {node.abort[0] for node in graph.nodes if node.abort}
+        codes = {each.abort[0] for each in graph.aborts if each.abort}
+        self._units = [unit for unit in graph.subdags if unit.abort]
         self._ends = [state for state, any_ in (("failed", codes - {0}), ("succeeded", codes & {0})) if any_]
+        self._counted = ("succeeded", "failed", "quarantined", "cancelled") if self._units else tuple(self._ends)
         self._seen = 0
-        self.aborted: tuple[Node, int] | None = None
+        self.aborted: tuple[Node | Subdag, int] | None = None
         self.rounds = 1
         self._failed: dict[str, None] = {}  # nodes without a retry left
         self._dependents: dict[str, list[str]] = {}
 
     def look(self, session: Session, bag: int, counts: dict[str, int]) -> None:
-        """Cancel the bag if a node has ended with the exit code of its ABORT-DAG-ON."""
-        seen = sum(counts.get(state, 0) for state in self._ends)
+        """Cancel the bag if a node, or a SUBDAG, has ended with the exit code of its ABORT-DAG-ON."""
+        seen = sum(counts.get(state, 0) for state in self._counted)
         if self.aborted or seen <= self._seen:
             return
         self._seen = seen
+        self.aborted = self._abort_by_node(session, bag) or self._abort_by_subdag(session, bag)
+        if self.aborted:
+            session.ask(lambda client: client.cancel(bag))
+
+    def _abort_by_node(self, session: Session, bag: int) -> tuple[Node, int] | None:
         for state in self._ends:
             for row in session.ask(lambda client, state=state: list(client.results(bag, state=state))):
                 node = self._nodes.get(row["params"].get("name", ""))
                 if node is not None and node.abort and node.abort[0] == row["exit"]:
-                    self.aborted = (node, node.abort[0])
-                    session.ask(lambda client: client.cancel(bag))
-                    return
+                    return node, node.abort[0]
+        return None
+
+    def _abort_by_subdag(self, session: Session, bag: int) -> tuple[Subdag, int] | None:
+        """Return a SUBDAG of which no node is left to run, and its code: 0 if all succeeded, or else 1."""
+        if not self._units:
+            return None
+        rows = session.ask(lambda client: list(client.results(bag)))
+        states = {row["params"].get("name", ""): row["state"] for row in rows}
+        for unit in self._units:
+            inside = {"succeeded" if node.done else states.get(node.name, "") for node in self.graph.inside(unit)}
+            code = 0 if inside == {"succeeded"} else 1
+            over = inside <= {"succeeded", "failed", "quarantined", "cancelled"}
+            if over and unit.abort and unit.abort[0] == code and (code == 0 or unit.tries >= unit.retries):
+                return unit, code
+        return None
 
     def after(self, session: Session, bag: dict[str, Any], home: Path) -> After:
         """Run the FINAL node, write the rescue file, return how the DAG ended.
@@ -187,7 +207,7 @@ class Attendant:
         if self.aborted is None:
             return []
         node, code = self.aborted
-        return [f"  aborted: node {node.name} ended with exit code {code}"]
+        return [f"  aborted: {'node' if hasattr(node, 'submit') else 'SUBDAG'} {node.name} ended with exit code {code}"]
 
     def _final(self, session: Session, status: int, failed: int, home: Path) -> int:
         from windfall.client.client import new_key

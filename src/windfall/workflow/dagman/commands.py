@@ -10,9 +10,11 @@ from windfall.model.checks.bag import MAX_RETRIES
 from windfall.model.spec import MAX_NAME
 from windfall.model.suggest import nearest
 from windfall.workflow.dagman.lines import DagLine, DagWord, LineError, number, require_words
-from windfall.workflow.dagman.nodes import DagContents, Node, NodeGroup, Script, Subdag
+from windfall.workflow.dagman.nodes import DagContents, Node, NodeGroup, Pins, Script, Subdag
+from windfall.workflow.text import Source
 
 MAX_EDGES = 5_000_000
+MAX_PINS = 100_000
 MAX_PRIORITY = 1_000_000
 MOST_TIMES = 1 << 30
 MAX_VARS = 10_000  # variables per node
@@ -27,13 +29,16 @@ class Commands(NamedTuple):
     own: list[Node]  # the nodes that ALL_NODES names
     found: DagContents
     prefix: str
+    source: Source
+    outside: str  # prefix of the SUBDAG around the file
 
     # --- nodes by name -----------------------------------------------------------------------------------------------
 
     def _known(self, word: DagWord) -> Node | NodeGroup:
-        if word.text not in self.names:
+        known = self.names.get(word.text) or self.found.node(self.prefix + word.text)
+        if known is None:
             raise LineError(word.at, f"there is no node '{word.text[:50]}'", nearest(word.text, self.names))
-        return self.names[word.text]
+        return known
 
     def _nodes(self, word: DagWord, command: str, final: bool = False) -> list[Node]:
         if word.upper == "ALL_NODES":
@@ -60,7 +65,7 @@ class Commands(NamedTuple):
     def _numbers(self, word: DagWord, last: bool) -> list[int]:
         known = self._known(word)
         if isinstance(known, NodeGroup):
-            if not known.nodes and not known.unread:
+            if not known.first and not known.unread:
                 raise LineError(word.at, f"the {known.kind} '{word.text[:50]}' has no nodes", "no node can wait for it")
             return known.last if last else known.first
         if known is self.found.final:
@@ -83,21 +88,63 @@ class Commands(NamedTuple):
             raise TooLarge(f"more than {MAX_EDGES:,} edges", "a NOOP node between two splices joins them")
         self.found.pairs += [(a, b) for a in parents for b in children]
 
+    def pin(self, line: DagLine) -> None:
+        words = require_words(line, 3, 3, f"{line.command} NAME NUMBER")
+        out = line.command == "PIN_OUT"
+        pins = self.found.pins.setdefault(self.prefix, Pins({}, {}))
+        nodes = (pins.out if out else pins.into).setdefault(number(words[2], 1, MAX_PINS), [])
+        nodes += self._numbers(words[1], last=out)
+
+    def connect(self, line: DagLine) -> None:
+        """Let the nodes at each pin of one splice wait for those at the same pin of the other."""
+        words = require_words(line, 3, 3, "CONNECT SPLICE SPLICE")
+        before, after = (self._splice(word) for word in words[1:])
+        if before is None or after is None:
+            return
+        none = Pins({}, {})
+        outs = self.found.pins.get(f"{self.prefix}{words[1].text}+", none).out
+        ins = self.found.pins.get(f"{self.prefix}{words[2].text}+", none).into
+        for pins, word, command in ((outs, words[1], "PIN_OUT"), (ins, words[2], "PIN_IN")):
+            if sorted(pins) != list(range(1, len(outs) + 1)) or not pins:
+                raise LineError(
+                    word.at, f"the pins of {command} in '{word.text[:50]}' do not match: {len(outs)} go out of "
+                    f"'{words[1].text[:50]}', {len(ins)} into '{words[2].text[:50]}'",
+                    "number both from 1 on without gaps")
+        if free := set(after.first).difference(*ins.values()):
+            name = self.found.nodes[min(free)].name
+            raise LineError(words[2].at, f"node '{name}' waits for no other node of its splice, and has no PIN_IN",
+                            "CONNECT asks one of each such node")
+        if len(self.found.pairs) + sum(len(outs[pin]) * len(ins[pin]) for pin in outs) > MAX_EDGES:
+            raise TooLarge(f"more than {MAX_EDGES:,} edges")
+        self.found.pairs += [(a, b) for pin in outs for a in outs[pin] for b in ins[pin]]
+
+    def _splice(self, word: DagWord) -> NodeGroup | None:
+        """Return the splice of that name; None if its file is missing, which is a mistake already."""
+        known = self._known(word)
+        if not isinstance(known, NodeGroup) or known.unit is not None:
+            raise LineError(word.at, f"'{word.text[:50]}' is not a splice", "CONNECT joins two splices")
+        return None if known.unread else known
+
     def priority(self, line: DagLine) -> None:
         words = require_words(line, 3, 3, "PRIORITY NAME NUMBER")
         value = number(words[2], -MAX_PRIORITY, MAX_PRIORITY)
         known = None if words[1].upper == "ALL_NODES" else self._known(words[1])
         if isinstance(known, NodeGroup) and known.kind == "SUBDAG":  # it adds to that of each node inside
-            for each in known.nodes:
-                self.found.nodes[each].priority += value
+            for unit in self._units(words[1]):
+                for node in unit.inside(self.found.nodes):
+                    node.priority += value
             return
         for node in self._nodes(words[1], "PRIORITY"):
             node.priority = value
 
     def category(self, line: DagLine) -> None:
         words = require_words(line, 3, 3, "CATEGORY NAME CATEGORY")
-        for node in self._nodes(words[1], "CATEGORY"):
-            node.category = self._category(words[2])
+        name = self._category(words[2])
+        for unit in self._units(words[1]):  # each node inside counts, unless it has a category of its own
+            for node in unit.inside(self.found.nodes):
+                node.category = node.category or name
+        for node in self._nodes(words[1], "CATEGORY") if not self._units(words[1]) else ():
+            node.category = name
 
     def maxjobs(self, line: DagLine) -> None:
         words = require_words(line, 3, 3, "MAXJOBS CATEGORY NUMBER")
@@ -134,8 +181,30 @@ class Commands(NamedTuple):
         if when.upper not in ("PRE", "POST"):
             raise LineError(when.at, f"'{when.text[:50]}' is not understood here", usage)
         script = Script(line.source, program, [word.text for word in words[at + 3 :]], defer)
-        for node in self._nodes(whom, "SCRIPT", final=True):
-            setattr(node, when.text.lower(), script)
+        when_ = when.text.lower()
+        for node in [self._guard(unit, whom, when_) for unit in self._units(whom)] or self._nodes(
+                whom, "SCRIPT", final=True):
+            setattr(node, when_, script)
+
+    def _guard(self, unit: Subdag, word: DagWord, when: str) -> Node:
+        """Return the node that runs a script of a SUBDAG: PRE before all nodes inside, POST after them."""
+        place = "before" if when == "pre" else "after"
+        node: Node | None = getattr(unit, place)
+        if node is None:
+            group, found = self.names[word.text], self.found
+            assert isinstance(group, NodeGroup)
+            node = Node(name=f"{unit.prefix}+{when}", source=self.source, at=word.at, folder=unit.folder, noop=True,
+                        done=unit.done, outside=self.outside, guards=unit.name)
+            setattr(unit, place, node)
+            number = len(found.nodes)
+            found.nodes.append(node)
+            if when == "pre":
+                found.pairs += [(number, each) for each in group.first]
+                group.first[:], group.last[:] = [number], group.last or [number]
+            else:
+                found.pairs += [(each, number) for each in group.last]
+                group.first[:], group.last[:] = group.first or [number], [number]
+        return node
 
     def pre_skip(self, line: DagLine) -> None:
         words = require_words(line, 3, 3, "PRE_SKIP NAME EXIT-CODE")
@@ -189,13 +258,16 @@ class Commands(NamedTuple):
             if words[3].upper != "RETURN" or len(words) < 5:
                 raise LineError(words[3].at, f"'{words[3].text[:50]}' is not understood here", "RETURN CODE")
             own = number(words[4], 0, 255)
-        for node in self._nodes(words[1], "ABORT-DAG-ON"):
-            node.abort = (code, own)
+        units = self._units(words[1])
+        if units and code > 1:
+            self.found.notes["ABORT-DAG-ON of a SUBDAG acts on 0 and 1 only: it ends with no other code"] = None
+        for each in units or self._nodes(words[1], "ABORT-DAG-ON"):
+            each.abort = (code, own)
 
     def done(self, line: DagLine) -> None:
         words = require_words(line, 2, 2, "DONE NAME")
-        units, nodes = self._units(words[1]), self.found.nodes
-        inside = [node for unit in units for node in nodes[unit.nodes.start : unit.nodes.stop]]
+        units = self._units(words[1])
+        inside = [node for unit in units for node in unit.inside(self.found.nodes)]
         for node in inside if units else self._nodes(words[1], "DONE"):
             node.done = True
 
@@ -217,5 +289,6 @@ def _ended(code: int) -> int:
 LATER: dict[str, Callable[[Commands, DagLine], None]] = {
     "PARENT": Commands.parent, "PRIORITY": Commands.priority, "CATEGORY": Commands.category,
     "MAXJOBS": Commands.maxjobs, "SCRIPT": Commands.script, "PRE_SKIP": Commands.pre_skip, "VARS": Commands.vars,
+    "PIN_IN": Commands.pin, "PIN_OUT": Commands.pin, "CONNECT": Commands.connect,
     "RETRY": Commands.retry, "ABORT-DAG-ON": Commands.abort, "DONE": Commands.done,
 }  # fmt: skip

@@ -54,11 +54,12 @@ class Node:
     tries: int = 0  # retries that `windfall run` has begun
     left: bool = False  # it has failed for good, or waits for a node that has
     described: bool = False  # its submit description uses $(RETRY)
+    guards: str = ""  # the SUBDAG whose script this node runs
 
     @property
     def called(self) -> str:
         """The node's name in its own DAG."""
-        return self.name[len(self.outside) :]
+        return (self.guards or self.name)[len(self.outside) :]
 
     @property
     def asks(self) -> bool:
@@ -84,15 +85,32 @@ class Subdag:
 
     name: str
     file: Path
+    folder: Path  # its file names begin here
     nodes: range = range(0)
+    before: Node | None = None  # runs its PRE script
+    after: Node | None = None  # runs its POST script
     retries: int = 0
     unless: int | None = None
+    abort: tuple[int, int | None] | None = None  # ABORT-DAG-ON: 0 or 1, and the exit code of the whole DAG
+    done: bool = False
     tries: int = 0
     shared: bool = False  # another SUBDAG has the same file, so neither can have a rescue file
 
     @property
     def prefix(self) -> str:
         return self.name + "+"
+
+    def inside(self, nodes: list[Node]) -> list[Node]:
+        """Return its nodes among all `nodes`, with those that run its own scripts."""
+        around = (self.before, self.after)
+        return [*nodes[self.nodes.start : self.nodes.stop], *(each for each in around if each is not None)]
+
+
+class Pins(NamedTuple):
+    """The nodes at each pin of a splice."""
+
+    into: dict[int, list[int]]
+    out: dict[int, list[int]]
 
 
 class NodeGroup(NamedTuple):
@@ -125,12 +143,18 @@ class Graph(NamedGraph):
         return {**super().requirements(), "doubts": list(self.notes)}
 
     def inside(self, unit: Subdag) -> list[Node]:
-        return self.nodes[unit.nodes.start : unit.nodes.stop]
+        return unit.inside(self.nodes)
 
     @property
     def attended(self) -> bool:
         """Must `windfall run` itself retry any node or SUBDAG?"""
         return any(each.retries for each in self.subdags) or any(node.retries and node.asks for node in self.nodes)
+
+    @property
+    def aborts(self) -> list[Node | Subdag]:
+        """The nodes and SUBDAGs with an ABORT-DAG-ON."""
+        units: list[Node | Subdag] = [unit for unit in self.subdags if unit.abort]
+        return [*(node for node in self.nodes if node.abort), *units]
 
     @property
     def base(self) -> Path:
@@ -155,3 +179,11 @@ class DagContents:
     by_all_nodes: int = 0  # nodes named through ALL_NODES
     given: int = 0  # variables given to nodes
     places: dict[int, int] = field(default_factory=dict)  # identity of a node → its number
+    by_name: dict[str, Node] = field(default_factory=dict)  # the first nodes by their full names, see `node`
+    pins: dict[str, Pins] = field(default_factory=dict)  # prefix of a splice → its pins
+
+    def node(self, name: str) -> Node | None:
+        """Return the node of that full name, if it has been read."""
+        for node in self.nodes[len(self.by_name) :]:
+            self.by_name[node.name] = node
+        return self.by_name.get(name)

@@ -5,7 +5,7 @@ Rules
   * The reader collects a file's names before it follows the other commands, so the order of lines does not matter,
     except that of two commands about one property the later counts.
   * SPLICE and SUBDAG become nodes of the one graph, called `NAME+inner`.  A SUBDAG can still be retried as a whole.
-    SCRIPT, FINAL and such of a SUBDAG are refused: no task could run them.
+    SCRIPT of a SUBDAG becomes a node before or after those inside.  A FINAL node inside is refused.
   * Relative names begin where the DAG file lies, or where DIR says; splices and includes begin where their parent does.
   * Files, nodes, edges and nesting are bounded; a file that includes itself, however indirectly, is a mistake.
 """
@@ -40,7 +40,6 @@ UNHEEDED = ("CONFIG", "DOT", "JOBSTATE_LOG", "NODE_STATUS_FILE", "SET_JOB_ATTR",
 REFUSED = {
     "PROVISIONER": "pilots are started by Windfall itself",
     "SERVICE": "run it beside the DAG, as a bag of its own",
-    "CONNECT": "say PARENT … CHILD …", "PIN_IN": "say PARENT … CHILD …", "PIN_OUT": "say PARENT … CHILD …",
     "REJECT": "it was written after a parse failure; use the original file",
 }  # fmt: skip
 
@@ -140,8 +139,9 @@ class _FileReader:
             else:
                 with _LogMistakes(self.reader, line):
                     self._names(line)
-        commands = Commands(self.names, self.own, self.found, self.place.prefix)
-        for line in later:
+        commands = Commands(names=self.names, own=self.own, found=self.found, prefix=self.place.prefix, source=source,
+                            outside=self.place.outside)
+        for line in sorted(later, key=lambda line: line.command != "SCRIPT"):  # scripts of SUBDAGs are nodes, too
             with _LogMistakes(self.reader, line):
                 LATER[line.command](commands, line)
 
@@ -259,7 +259,8 @@ class _FileReader:
         if words[1].upper != "EXTERNAL":
             raise LineError(words[1].at, f"'{words[1].text}' is not understood here", "SUBDAG EXTERNAL NAME DAG-FILE")
         folder, noop, done = self._options(words[4:], True)
-        unit = Subdag(self.place.prefix + words[2].text, self.place.folder / folder / words[3].text)
+        unit = Subdag(self.place.prefix + words[2].text, self.place.folder / folder / words[3].text,
+                      self.place.folder / folder, done=done)
         first = self.found.units.setdefault(unit.file.resolve(), unit)
         first.shared = unit.shared = first is not unit
         self.found.subdags.append(unit)

@@ -127,7 +127,7 @@ def write_unit(graph: Graph, unit: Subdag, done: set[str], failed: set[str]) -> 
 def _write(graph: Graph, unit: Subdag | None, done: set[str], failed: set[str]) -> Path:
     """Write the next rescue file of a SUBDAG, or of the whole DAG."""
     file, prefix = (unit.file, unit.prefix) if unit else (graph.file, "")
-    names = [node.name for node in graph.inside(unit)] if unit else graph.names
+    names = [node.name for node in graph.inside(unit) if node.guards != unit.name] if unit else graph.names
     count = min(max((number for number, _ in _numbered(file)), default=0) + 1, MOST)
     path = file.with_name(f"{file.name}.rescue{count:03}")
     left: dict[str, int] = {}  # node or SUBDAG of this file → how many nodes inside are not done
