@@ -65,18 +65,24 @@ class Attendant:
         return None
 
     def _abort_by_subdag(self, session: Session, bag: int) -> tuple[Subdag, int] | None:
-        """Return a SUBDAG of which no node is left to run, and its code: 0 if all succeeded, or else 1."""
+        """Return a SUBDAG that has ended with the code of its ABORT-DAG-ON."""
         if not self._units:
             return None
         rows = session.ask(lambda client: list(client.results(bag)))
         states = {row["params"].get("name", ""): row["state"] for row in rows}
         for unit in self._units:
-            inside = {"succeeded" if node.done else states.get(node.name, "") for node in self.graph.inside(unit)}
-            code = 0 if inside == {"succeeded"} else 1
-            over = inside <= {"succeeded", "failed", "quarantined", "cancelled"}
-            if over and unit.abort and unit.abort[0] == code and (code == 0 or unit.tries >= unit.retries):
+            code = self._end_of(unit, states)
+            if code is not None and unit.abort and unit.abort[0] == code:
                 return unit, code
         return None
+
+    def _end_of(self, unit: Subdag, states: dict[str, str]) -> int | None:
+        """Return 0 if all nodes of a SUBDAG have succeeded, 1 if it has failed for good, None if it has not ended."""
+        inside = {"succeeded" if node.done else states.get(node.name, "") for node in self.graph.inside(unit)}
+        if inside == {"succeeded"}:
+            return 0
+        over = inside <= {"succeeded", "failed", "quarantined", "cancelled"}
+        return 1 if over and unit.tries >= unit.retries else None
 
     def after(self, session: Session, bag: dict[str, Any], home: Path) -> After:
         """Run the FINAL node, write the rescue file, return how the DAG ended.

@@ -29,7 +29,6 @@ class Commands(NamedTuple):
     own: list[Node]  # the nodes that ALL_NODES names
     found: DagContents
     prefix: str
-    source: Source
     outside: str  # prefix of the SUBDAG around the file
 
     # --- nodes by name -----------------------------------------------------------------------------------------------
@@ -104,12 +103,7 @@ class Commands(NamedTuple):
         none = Pins({}, {})
         outs = self.found.pins.get(f"{self.prefix}{words[1].text}+", none).out
         ins = self.found.pins.get(f"{self.prefix}{words[2].text}+", none).into
-        for pins, word, command in ((outs, words[1], "PIN_OUT"), (ins, words[2], "PIN_IN")):
-            if sorted(pins) != list(range(1, len(outs) + 1)) or not pins:
-                raise LineError(
-                    word.at, f"the pins of {command} in '{word.text[:50]}' do not match: {len(outs)} go out of "
-                    f"'{words[1].text[:50]}', {len(ins)} into '{words[2].text[:50]}'",
-                    "number both from 1 on without gaps")
+        _require_same_pins(outs, ins, words)
         if free := set(after.first).difference(*ins.values()):
             name = self.found.nodes[min(free)].name
             raise LineError(words[2].at, f"node '{name}' waits for no other node of its splice, and has no PIN_IN",
@@ -181,24 +175,24 @@ class Commands(NamedTuple):
         if when.upper not in ("PRE", "POST"):
             raise LineError(when.at, f"'{when.text[:50]}' is not understood here", usage)
         script = Script(line.source, program, [word.text for word in words[at + 3 :]], defer)
-        when_ = when.text.lower()
-        for node in [self._guard(unit, whom, when_) for unit in self._units(whom)] or self._nodes(
+        for node in [self._guard(unit, whom, when, line.source) for unit in self._units(whom)] or self._nodes(
                 whom, "SCRIPT", final=True):
-            setattr(node, when_, script)
+            setattr(node, when.text.lower(), script)
 
-    def _guard(self, unit: Subdag, word: DagWord, when: str) -> Node:
+    def _guard(self, unit: Subdag, word: DagWord, when: DagWord, source: Source) -> Node:
         """Return the node that runs a script of a SUBDAG: PRE before all nodes inside, POST after them."""
-        place = "before" if when == "pre" else "after"
+        before = when.upper == "PRE"
+        place = "before" if before else "after"
         node: Node | None = getattr(unit, place)
         if node is None:
             group, found = self.names[word.text], self.found
             assert isinstance(group, NodeGroup)
-            node = Node(name=f"{unit.prefix}+{when}", source=self.source, at=word.at, folder=unit.folder, noop=True,
-                        done=unit.done, outside=self.outside, guards=unit.name)
+            node = Node(name=f"{unit.prefix}+{when.text.lower()}", source=source, at=word.at, folder=unit.folder,
+                        noop=True, done=unit.done, outside=self.outside, guards=unit.name)
             setattr(unit, place, node)
             number = len(found.nodes)
             found.nodes.append(node)
-            if when == "pre":
+            if before:
                 found.pairs += [(number, each) for each in group.first]
                 group.first[:], group.last[:] = [number], group.last or [number]
             else:
@@ -270,6 +264,16 @@ class Commands(NamedTuple):
         inside = [node for unit in units for node in unit.inside(self.found.nodes)]
         for node in inside if units else self._nodes(words[1], "DONE"):
             node.done = True
+
+
+def _require_same_pins(outs: dict[int, list[int]], ins: dict[int, list[int]], words: list[DagWord]) -> None:
+    """Refuse pins that are not 1, 2, … on both sides of `CONNECT before after`."""
+    for pins, word, command in ((outs, words[1], "PIN_OUT"), (ins, words[2], "PIN_IN")):
+        if sorted(pins) != list(range(1, len(outs) + 1)) or not pins:
+            raise LineError(
+                word.at, f"the pins of {command} in '{word.text[:50]}' do not match: {len(outs)} go out of "
+                f"'{words[1].text[:50]}', {len(ins)} into '{words[2].text[:50]}'",
+                "number both from 1 on without gaps")
 
 
 def _around_child(words: list[DagWord]) -> tuple[list[DagWord], list[DagWord]]:

@@ -148,20 +148,23 @@ class Macros:
     def _file_name(self, function: str, text: str, depth: int) -> str:
         """Return the parts of a file's name that the letters after `$F` ask for."""
         letters = "p" if function == "DIRNAME" else function[1:]
-        folder, slash, name = self._named(text, depth).rpartition("/")
-        parts, bare = [], "b" in letters
-        if "p" in letters:
-            parts.append(folder + slash)
-        elif "d" in letters:
-            parts.append(folder.rpartition("/")[2] + ("" if bare else slash))
-        stem, dot, extension = name.rpartition(".")
-        if "n" in letters:
-            parts.append(stem if dot else name)
-        if "x" in letters and dot:
-            parts.append(extension if bare else dot + extension)
-        found = "".join(parts) if set("pdnx") & set(letters) else folder + slash + name
+        name = self._named(text, depth)
+        found = _parts(name, letters) if set("pdnx") & set(letters) else name
         mark = ("'" if "a" in letters else '"') if "q" in letters else ""
         return f"{mark}{found}{mark}"
+
+
+def _parts(path: str, letters: str) -> str:
+    """Return folder (p), its last part (d), stem (n) and extension (x) of a path; b: without slash and dot."""
+    folder, slash, name = path.rpartition("/")
+    stem, dot, extension = name.rpartition(".")
+    bare = "b" in letters
+    found = folder + slash if "p" in letters else ""
+    if "d" in letters and "p" not in letters:
+        found = folder.rpartition("/")[2] + ("" if bare else slash)
+    if "n" in letters:
+        found += stem if dot else name
+    return found + (extension if bare else dot + extension) if "x" in letters and dot else found
 
 
 FUNCTIONS: dict[str, Callable[[Macros, str, str, int], str]] = {

@@ -139,7 +139,7 @@ class _FileReader:
             else:
                 with _LogMistakes(self.reader, line):
                     self._names(line)
-        commands = Commands(names=self.names, own=self.own, found=self.found, prefix=self.place.prefix, source=source,
+        commands = Commands(names=self.names, own=self.own, found=self.found, prefix=self.place.prefix,
                             outside=self.place.outside)
         for line in sorted(later, key=lambda line: line.command != "SCRIPT"):  # scripts of SUBDAGs are nodes, too
             with _LogMistakes(self.reader, line):
