@@ -70,16 +70,38 @@ def test_task_that_fills_the_disk_fails_for_that_reason(server, pilot):
     assert server.result(2)["out"] == "x\n" and server.result(3)["why"] == "exit"
 
 
-def test_task_without_room_for_a_directory_fails(server, small, launch):
-    launch("--cores", "1")
+def test_pilot_on_a_full_disk_returns_tasks_asks_for_none_and_says_why(server, small, launch):
+    pilot = launch("--cores", "1")
     wait_until(lambda: server.requests)
     filler = fill(small)
-    server.submit([1, "echo x > f"], [2, "true"])
-    assert (server.result(1)["o"], server.result(1)["why"]) == ("failed", "disk")
-    server.result(2)
+    server.submit(*([number, "echo x > f"] for number in range(1, 40)))
+    assert {(server.result(number)["o"], server.result(number)["why"]) for number in range(1, 40)} == {
+        ("returned", "disk")}
+    wait_until(lambda: server.requests[-1].get("trouble"))
+    assert "full" in server.requests[-1]["trouble"] and small in server.requests[-1]["trouble"]
+    assert "want" not in server.requests[-1] and "takes no tasks" in pilot.text()
     os.unlink(filler)
-    server.submit([3, "echo x > f && cat f"])
-    assert server.result(3)["out"] == "x\n"
+    wait_until(lambda: server.requests[-1].get("want"))
+    assert "trouble" not in server.requests[-1] and "takes tasks again" in pilot.text()
+    server.submit([40, "echo x > f && cat f"])
+    assert server.result(40)["out"] == "x\n"
+
+
+def test_pilot_that_starts_on_a_full_disk_asks_for_no_task(server, small, launch):
+    fill(small)
+    os.truncate(os.path.join(small, "filler"), (4 << 20) - (100 << 10))  # room for its folders
+    launch("--cores", "1")
+    wait_until(lambda: server.requests)
+    assert server.requests[0]["trouble"] and "want" not in server.requests[0]
+
+
+def test_task_is_returned_when_others_filled_the_disk_and_its_files_are_small(server, small, launch, gate):
+    launch("--cores", "1")
+    server.submit([1, gate.shell + "; echo a line > f"])
+    server.wait_started(1)
+    fill(small)
+    gate.open()
+    assert (server.result(1)["o"], server.result(1)["why"]) == ("returned", "disk")
 
 
 def test_report_stays_in_memory_while_the_outbox_disk_is_full(server, small, launch, gate):

@@ -138,3 +138,28 @@ def test_server_ends_in_order_although_its_log_is_on_the_full_disk(small):
         environment = {**os.environ, "PYTHONPATH": SRC, "WINDFALL_HOME": str(small / "home")}
         ended = subprocess.run([sys.executable, "-m", "windfall", "serve"], stderr=log, env=environment, timeout=60)
     assert ended.returncode == 3
+
+
+@pytest.fixture
+def scratch(tmp_path):
+    """The folder of the server's own pilot, on a file system of 128 MiB."""
+    place = tmp_path / "data" / "pilot" / "local"
+    place.mkdir(parents=True)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=128m", "none", str(place)]
+    if os.geteuid() or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("needs to mount")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_tasks_wait_while_the_only_pilots_scratch_disk_is_full(start, scratch, tmp_path):
+    for folder in (tmp_path / "data", tmp_path / "data" / "pilot"):
+        folder.chmod(0o700)
+    fill(scratch, leave=MIB)
+    client = Client(start("--pilot").profile)
+    bag = client.submit(sweep(20, command=["sh", "-c", "echo line > f"], retries=0))
+    why = until(lambda: (said := client.call("GET", f"/v1/bags/{bag}/explain").body["summary"]).count("scratch") and said)
+    assert "takes no tasks" in why and str(scratch) in why
+    assert "scratch" in client.call("GET", "/v1/pilots").body["pilots"][-1]["trouble"]
+    (scratch / "filler").unlink()
+    until(lambda: client.call("GET", f"/v1/bags/{bag}").body["state"] == "succeeded")

@@ -14,6 +14,7 @@ from collections import deque
 
 from windfall.errors import Overloaded, VersionMismatch, WindfallError, from_wire
 from windfall.pilot import clock, host
+from windfall.pilot.files import scratch
 from windfall.pilot.net import enrol
 from windfall.pilot.net.link import HttpLink
 from windfall.pilot.net.routes import Routes
@@ -114,6 +115,7 @@ class Agent:
         self._make_agenda()
         self.agenda.enrolled(clock.milliseconds(), answer, int(sent * 1000))
         self._make_lanes(link)
+        self._look_at_disk()
 
     def _make_agenda(self):
         from windfall.pilot.agenda.agenda import Agenda
@@ -347,6 +349,8 @@ class Agent:
     def _ended(self, now, reports):
         for report in reports:
             attempt = report["a"]
+            if report.get("why") == "disk":
+                self._look_at_disk()
             if report.get("why") == "signal" and report.get("signal") in STOP_SIGNALS and self._stop_signal_came():
                 report.update(o="returned", why="stop", note="the site told every process of the job to end")
             if report.get("value") == IN_FILE:
@@ -541,6 +545,8 @@ class Agent:
         self.agenda.task_ended(now, attempt, report)
 
     def _fetched(self, now, attempt, report):
+        if report is not None and report["why"] == "disk":
+            self._look_at_disk()
         if report is not None or not self.agenda.unplaced(attempt):
             self.files_to_send.pop(attempt, None)
             self.transfers.discard(attempt)
@@ -568,6 +574,7 @@ class Agent:
         for lane in self.lanes:
             lane.check(now)
         self._look_at_running()
+        self._look_at_disk()
         self._wake_spawners()
         if self.end is not None and self.leaving_since is None and now * 1000 >= self.end:
             self._leave("walltime")
@@ -579,6 +586,18 @@ class Agent:
         seen = {attempt for spawner in self.spawners.handles for attempt, _ in spawner.running()}
         self.agenda.running(clock.milliseconds(), sorted(seen & self.seen_running))
         self.seen_running = seen
+
+    def _look_at_disk(self):
+        """Take no tasks while the scratch disk is full; empty the cache before."""
+        agenda, folder = self.agenda, self.folders.run
+        trouble = scratch.trouble(folder, times=2 if agenda.trouble else 1)
+        if trouble and not agenda.trouble:
+            self._get_transfers().make_room()
+            trouble = scratch.trouble(folder)
+        if bool(trouble) == bool(agenda.trouble):
+            return
+        agenda.set_trouble(clock.milliseconds(), trouble)
+        self.complain("takes no tasks: " + trouble if trouble else "takes tasks again: its scratch disk has room")
 
     def _wake_spawners(self):
         """Continue a stopped spawner: a task can send SIGSTOP to the process that watches it."""

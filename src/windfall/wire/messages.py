@@ -73,6 +73,7 @@ EXCHANGE = {
     "reports": "l?",     # [REPORT]
     "held": "l?",        # all attempts it holds and has not reported: after a reconnection, or when asked (census)
     "bye": "s?",         # last words: idle, walltime, stopped; everything unreported has been returned
+    "trouble": "s?",     # why the pilot takes no tasks now, a sentence; in every request as long as that lasts
 }
 REPORT = {
     "a": "i",            # attempt

@@ -270,3 +270,12 @@ def test_pilot_classes_are_forgotten_with_their_pilots(bench: Bench) -> None:
 @pytest.mark.parametrize("nonce", ["intent-²", "intent-" + "9" * 5_000, "intent-", "-1", "intent--1", "intent-٣"])
 def test_pilot_may_enrol_with_any_text_as_its_nonce(bench: Bench, nonce: str) -> None:
     assert bench.pilot(nonce=nonce)
+
+
+def test_pilot_in_trouble_is_granted_nothing_until_it_is_well(bench: Bench) -> None:
+    bag, pilot = bench.submit(shape(2)), bench.pilot()
+    answer = bench.exchange(pilot, want=1, trouble="its disk is full")
+    assert answer.grants == [] and bench.tasks(bag) == "rr"
+    assert bench.exchange(pilot, want=1, wait=10_000, trouble="its disk is full") is None
+    bench.exchange(pilot, trouble="")
+    assert "a" in bench.tasks(bag)

@@ -50,7 +50,7 @@ def _waiting_in_vain(turn: Turn) -> list[str]:
 def _may_be_granted(turn: Turn, pilot: PilotState, request: WaitingRequest) -> bool:
     """May a waiting pilot be granted anything at all?"""
     state = turn.state
-    if request.want <= 0 or pilot.state != LIVE or pilot.lease_expired or state.disk_low:
+    if request.want <= 0 or pilot.state != LIVE or pilot.lease_expired or pilot.trouble or state.disk_low:
         return False
     if pilot.intent and state.intents[pilot.intent].task >= 0:
         return False  # it serves one task only

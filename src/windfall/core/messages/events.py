@@ -262,6 +262,7 @@ class Exchange(Event):
     reports: list[Report] = []
     held: list[int] | None = None
     bye: str = ""
+    trouble: str = ""  # why the pilot takes no tasks
 
 
 class Gone(Event):

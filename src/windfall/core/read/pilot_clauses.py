@@ -165,6 +165,7 @@ SAY: dict[str, Say] = {
                                     "server is nearly full, and nothing new is granted"),
     "live": _only_if_failing("live", lambda to, cls: "the pilot finishes what it holds and then leaves"),
     "heard": _heard,
+    "well": _only_if_failing("well", lambda to, cls: f"the pilot takes no tasks: {to.pilot.trouble}"),
     "owner": _owner,
     "nodes": _only_if_failing("nodes", _nodes),
     "cores": _cores,

@@ -128,7 +128,7 @@ def pilot_view(pilot: PilotState) -> dict[str, Any]:
         "nonce": pilot.nonce, "state": PILOT_STATES[pilot.state], "silent": pilot.lease_expired, "epoch": pilot.epoch,
         "cores": pilot.cores, "memory": pilot.memory, "gpus": pilot.gpus, "held": pilot.attempts_held,
         "enrolled": pilot.enrolled, "heard": pilot.heard, "ends": pilot.ends or None, "ended": pilot.ended or None,
-        "why": pilot.why, "detail": pilot.detail,
+        "why": pilot.why, "detail": pilot.detail, "trouble": pilot.trouble,
     }
 
 

@@ -346,6 +346,7 @@ class PilotState:
     # attempts that the pilot holds and the server knows nothing of: the pilot is to drop them
     unknown_attempts: list[int] = field(default_factory=list, metadata=SESSION)
     stop_sent: str = field(default="", metadata=SESSION)  # the last `stop` it was sent
+    trouble: str = field(default="", metadata=SESSION)  # why it takes no tasks, in its own words
     # (bag, chain) → class → attempts
     chains: dict[tuple[int, int], dict[int, int]] = field(default_factory=dict, metadata=DERIVED)
 

@@ -133,7 +133,7 @@ class Agenda:
                  "first_report_at", "first_urgent_at", "unreported_starts", "in_flight", "ack", "grants_past_gap",
                  "census", "not_before", "poll_not_before", "empty_answers", "failures", "last_heard", "mean_ms",
                  "was_answered", "leaving", "departed", "rebalancing", "specs", "last_spec", "last_spec_key", "park",
-                 "spread", "reports_at_once", "shortened", "new_orders", "chains")
+                 "spread", "reports_at_once", "shortened", "new_orders", "chains", "trouble")
 
     def __init__(self, cores, memory=0, gpus=(), *, stations=1, end=None, idle=None, jitter=None):
         self.seats = Seats(cores, memory, gpus, stations)
@@ -170,6 +170,7 @@ class Agenda:
         self.mean_ms = None              # ms that recent tasks took
         self.was_answered = False        # a request for work has been: the pilot does not leave idle before that
         self.leaving = ""                # why the pilot leaves: "", drain, superseded, idle, walltime, stopped
+        self.trouble = ""                # why the pilot takes and starts no tasks
         self.departed = False            # the server has answered the bye
         self.rebalancing = set()         # stations asked to give back staged tasks
         self.specs = {}                  # content → Spec, least recently granted first
@@ -222,7 +223,7 @@ class Agenda:
         grants = answer.get("grants")
         new = self._take_grants(now, grants) if grants else 0
         self._schedule_poll(now, flight, new, answer)
-        if self.leaving or not PLAIN_FIELDS.issuperset(answer):
+        if self.leaving or self.trouble or not PLAIN_FIELDS.issuperset(answer):
             self._follow_instructions(now, answer)
         if new:
             self.idle_since = now
@@ -377,7 +378,7 @@ class Agenda:
         for attempt in answer.get("stream") or ():
             if attempt in self.placed:
                 self.new_orders.append(("watch", attempt))
-        if self.leaving:
+        if self.leaving or self.trouble:
             self._return_unstarted(now)
 
     def _cancel(self, now, attempts):
@@ -486,7 +487,14 @@ class Agenda:
         for attempt in attempts:
             if attempt in self.queue and self.queue[attempt].recalled:
                 self._drop_recalled(now, self.queue[attempt])
-        if self.leaving:
+        if self.leaving or self.trouble:
+            self._return_unstarted(now)
+
+    def set_trouble(self, now, trouble):
+        """Take and start no tasks from now on, and return the unstarted ones; with "", go on."""
+        self.trouble = trouble
+        self.census = self.was_answered = True   # tell the server at once; a pilot in trouble leaves when it is idle
+        if trouble:
             self._return_unstarted(now)
 
     def stop(self, now, why="stopped"):
@@ -531,7 +539,7 @@ class Agenda:
                 self._drop(now, recalled.attempt, "returned", why="recall")
 
     def _return_unstarted(self, now):
-        why = "superseded" if self.leaving == "superseded" else "stop"
+        why = "superseded" if self.leaving == "superseded" else "stop" if self.leaving else "disk"
         for attempt in [*self.chains.waiting, *self.queue]:
             if self.unplaced(attempt):
                 self._drop(now, attempt, "returned", why=why)
@@ -548,7 +556,7 @@ class Agenda:
         """Return the orders since the last call, in order."""
         if self.checkpoint_at is not None:
             self._start_checkpoints(now)
-        if not self.leaving:
+        if not self.leaving and not self.trouble:
             self._order_tasks(now)
         if not self.new_orders:
             return []
@@ -574,7 +582,7 @@ class Agenda:
         self.checkpoint_at = self.end - max(graces) if graces else None
 
     def may_start(self, now):
-        return not self.leaving and self.epoch is not None and now < self.lease_end
+        return not self.leaving and not self.trouble and self.epoch is not None and now < self.lease_end
 
     def _fetch_ahead(self):
         ahead = FETCH_AHEAD + 2 * self.seats.cores
@@ -704,7 +712,7 @@ class Agenda:
 
     def _want(self):
         """Return how many more tasks to ask for: all there is room for, once a quarter is empty."""
-        if self.leaving:
+        if self.leaving or self.trouble:
             return 0
         for flight in self.in_flight.values():
             if flight.want:
@@ -731,6 +739,8 @@ class Agenda:
             request["want"] = want
         if bye and not self.reports:
             request["bye"] = bye
+        if self.trouble:
+            request["trouble"] = self.trouble
         if park:
             request["wait"] = self._park_for(now)
         if self.end is not None:

@@ -13,7 +13,7 @@ from collections import deque
 
 from windfall.errors import WindfallError
 from windfall.pilot import clock
-from windfall.pilot.files import outputs, packed, staging
+from windfall.pilot.files import outputs, packed, scratch, staging
 from windfall.pilot.files.blobs import Blobs, Closing
 from windfall.pilot.net.link import HttpRequest
 from windfall.pilot.run import slot
@@ -145,6 +145,9 @@ class Transfers:
             report = _failure(attempt, "input", "an input could not be fetched: {}".format(error.message))
         except OSError as error:
             report = _failure(attempt, "disk", "no room for the inputs: {}".format(error.strerror or error))
+            why = scratch.trouble(self.folder)
+            if why:
+                report.update(o="returned", note="the pilot has no room: " + why)
         except Closing:
             raise
         except Exception as error:  # an attempt that never ends would keep its slot for ever

@@ -366,7 +366,7 @@ class Spawner:
         attempt, command, cwd, number = task[0], task[2], task[6], getattr(error, "errno", None)
         report = {"a": attempt, "o": "failed", "why": "start", "t0": int(time.time() * 1000), "note": str(error)}
         if number in (errno.ENOSPC, errno.EDQUOT):
-            report.update(why="disk", note="no room on the pilot's scratch disk: {}".format(error.strerror))
+            verdict.no_room(report, self.folder, "no room on the pilot's scratch disk: {}".format(error.strerror))
         elif number in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE):
             # The host lacks memory, processes or descriptors; the task is not at fault.
             report.update(o="returned", why="start", note="the host cannot start it now: {}".format(error.strerror))

@@ -9,9 +9,10 @@ import re
 import signal
 
 from windfall.errors import BadInput
-from windfall.pilot.files import checks
+from windfall.pilot.files import checks, scratch
 from windfall.pilot.files.staging import inside
 from windfall.pilot.notes import short
+from windfall.pilot.run.slot import usage
 
 ROOM = 1 << 16               # bytes: a disk with less room is full
 
@@ -88,12 +89,22 @@ def _check(report, code, check, job):
         if missing:
             return _fail(report, "program", missing)
         if full(job.cwd):
-            return _fail(report, "disk", "exit code {}, with the pilot's scratch disk full".format(code))
+            note = "exit code {}, with the pilot's scratch disk full".format(code)
+            return no_room(report, job.cwd, note, own=usage(job.cwd))
         return _fail(report, "exit", "exit code {}".format(code))
     for path in check.get("file", ()):
         if not os.path.exists(os.path.join(job.cwd, inside(path))):
             return _fail(report, "output", "the file {} is missing".format(path))
     return None
+
+
+def no_room(report, folder, note, own=0):
+    """Return the attempt if the scratch disk is full even without its `own` bytes there; else it has failed."""
+    why = scratch.trouble(folder, own)
+    if why:
+        report.update(o="returned", why="disk", note="the pilot has no room: " + why)
+    else:
+        _fail(report, "disk", note)
 
 
 def no_program(name, folder):

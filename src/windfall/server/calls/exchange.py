@@ -68,7 +68,7 @@ class ExchangeCalls:
                 self._check_files(report)
         event = events.Exchange(
             key=0, pilot=pilot, epoch=m.epoch, seq=m.seq, ack=m.ack, want=m.want, wait=m.wait, left=m.left,
-            started=m.started, reports=m.reports, held=m.held, bye=m.bye)  # type: ignore[arg-type]
+            started=m.started, reports=m.reports, held=m.held, bye=m.bye, trouble=m.trouble)  # type: ignore[arg-type]
         self._waiting.put(event, request, (pilot, m.epoch, m.seq))
 
     def render(self, effect: effects.ExchangeReply) -> bytes:

@@ -45,7 +45,7 @@ def exchange(message: Any) -> Any:
     if not isinstance(message, dict):
         return message
     _bring_in(message, _EXCHANGE_NUMBERS)
-    _cut(message, {"bye": schema.MAX_WORD})
+    _cut(message, {"bye": schema.MAX_WORD, "trouble": schema.MAX_LINE})
     reports = message.get("reports")
     for report in reports if isinstance(reports, list) else ():
         if isinstance(report, dict):

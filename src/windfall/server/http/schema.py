@@ -84,6 +84,7 @@ class Exchange(Struct, kw_only=True, gc=False):
     reports: Annotated[list[Report], Meta(max_length=MAX_REPORTS)] = []
     held: Attempts | None = None
     bye: Word = ""
+    trouble: Line = ""
 
 
 class PilotHost(Struct):

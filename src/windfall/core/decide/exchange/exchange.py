@@ -74,6 +74,9 @@ def _take_news(turn: Turn, pilot: PilotState, event: e.Exchange) -> list[e.Repor
         note_started(turn, pilot, event.started)
     if event.held is not None:
         reconcile(turn, pilot, event.held, event.ack)
+    if event.trouble != pilot.trouble:
+        pilot.trouble = event.trouble
+        turn.state.version += 1  # its waiting request may be granted something again
     if event.bye:
         end_pilot(turn, pilot, event.bye, proven=True, clean=True)  # a task that it has not reported it has not done
     if pilot.waiting_request is not None:

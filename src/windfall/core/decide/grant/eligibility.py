@@ -42,6 +42,11 @@ def _is_heard(to: Recipient, cls: TaskClass | None = None) -> bool:
     return not to.pilot.lease_expired
 
 
+def _is_well(to: Recipient, cls: TaskClass | None = None) -> bool:
+    """A pilot whose scratch disk is full says so, and takes nothing."""
+    return not to.pilot.trouble
+
+
 # --- of two classes ---------------------------------------------------------------------------------------------------
 
 
@@ -120,7 +125,7 @@ def _host_may_have_more(to: Recipient, cls: TaskClass) -> bool:
     return not cls.has_per_host or to.left_on_host(cls) > 0
 
 
-OF_PILOT = (("server-disk", _server_has_disk), ("live", _is_live), ("heard", _is_heard))
+OF_PILOT = (("server-disk", _server_has_disk), ("live", _is_live), ("heard", _is_heard), ("well", _is_well))
 OF_CLASSES = (
     ("owner", _serves_owner),
     ("nodes", _has_nodes),
@@ -167,7 +172,7 @@ def first_of(to: Recipient, cls: TaskClass, clauses: tuple[Clause, ...]) -> str:
 
 def is_open(to: Recipient) -> bool:
     """May the pilot be granted anything at all?"""
-    return _server_has_disk(to) and _is_live(to) and _is_heard(to)
+    return _server_has_disk(to) and _is_live(to) and _is_heard(to) and _is_well(to)
 
 
 SAME_FOR_CLASS = ("owner", "nodes", "cores", "gpus", "task-pilot", "fail-over")
