@@ -158,7 +158,11 @@ def test_tasks_wait_while_the_only_pilots_scratch_disk_is_full(start, scratch, t
     fill(scratch, leave=MIB)
     client = Client(start("--pilot").profile)
     bag = client.submit(sweep(20, command=["sh", "-c", "echo line > f"], retries=0))
-    why = until(lambda: (said := client.call("GET", f"/v1/bags/{bag}/explain").body["summary"]).count("scratch") and said)
+
+    def summary():
+        said = client.call("GET", f"/v1/bags/{bag}/explain").body["summary"]
+        return said if "scratch" in said else ""
+    why = until(summary)
     assert "takes no tasks" in why and str(scratch) in why
     assert "scratch" in client.call("GET", "/v1/pilots").body["pilots"][-1]["trouble"]
     (scratch / "filler").unlink()

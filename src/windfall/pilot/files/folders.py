@@ -12,7 +12,6 @@ on the same host removes that DIR, unless results are in its outbox.
 import fcntl
 import os
 import stat
-import threading
 
 from windfall.errors import BadInput
 from windfall.pilot.run import slot
@@ -45,6 +44,7 @@ class Folders:
         """Remove the scratch of pilots that were killed."""
         _clear_runs(self.base, self.run)
         if self.own:
+            import threading  # late: the start need not wait for it
             threading.Thread(target=_clear_bases, args=(_abandoned(self.base),), daemon=True).start()
 
     def clear_scratch(self):
