@@ -223,7 +223,7 @@ class Agenda:
         grants = answer.get("grants")
         new = self._take_grants(now, grants) if grants else 0
         self._schedule_poll(now, flight, new, answer)
-        if self.leaving or self.trouble or not PLAIN_FIELDS.issuperset(answer):
+        if self.takes_none() or not PLAIN_FIELDS.issuperset(answer):
             self._follow_instructions(now, answer)
         if new:
             self.idle_since = now
@@ -378,7 +378,7 @@ class Agenda:
         for attempt in answer.get("stream") or ():
             if attempt in self.placed:
                 self.new_orders.append(("watch", attempt))
-        if self.leaving or self.trouble:
+        if self.takes_none():
             self._return_unstarted(now)
 
     def _cancel(self, now, attempts):
@@ -487,7 +487,7 @@ class Agenda:
         for attempt in attempts:
             if attempt in self.queue and self.queue[attempt].recalled:
                 self._drop_recalled(now, self.queue[attempt])
-        if self.leaving or self.trouble:
+        if self.takes_none():
             self._return_unstarted(now)
 
     def set_trouble(self, now, trouble):
@@ -556,7 +556,7 @@ class Agenda:
         """Return the orders since the last call, in order."""
         if self.checkpoint_at is not None:
             self._start_checkpoints(now)
-        if not self.leaving and not self.trouble:
+        if not self.takes_none():
             self._order_tasks(now)
         if not self.new_orders:
             return []
@@ -581,8 +581,12 @@ class Agenda:
         graces = [task.grace for task in self.checkpointing.values()]
         self.checkpoint_at = self.end - max(graces) if graces else None
 
+    def takes_none(self):
+        """Does the pilot take and start no tasks, since it leaves or has no room for them?"""
+        return bool(self.leaving or self.trouble)
+
     def may_start(self, now):
-        return not self.leaving and not self.trouble and self.epoch is not None and now < self.lease_end
+        return not self.takes_none() and self.epoch is not None and now < self.lease_end
 
     def _fetch_ahead(self):
         ahead = FETCH_AHEAD + 2 * self.seats.cores
@@ -712,7 +716,7 @@ class Agenda:
 
     def _want(self):
         """Return how many more tasks to ask for: all there is room for, once a quarter is empty."""
-        if self.leaving or self.trouble:
+        if self.takes_none():
             return 0
         for flight in self.in_flight.values():
             if flight.want:
