@@ -1,5 +1,5 @@
 # shellcheck shell=sh
-# Makes the private environment: an interpreter of Python 3.11 or newer, the packages of pyproject.toml, and a line that
+# Makes the private environment: an interpreter of Python 3.11 or newer, the packages of share/lock, and a line that
 # names src/.  Another script reads this one, and then calls
 #
 #     prepare CHECKOUT [EXTRA]      sets `venv`; EXTRA is a group of [project.optional-dependencies]
@@ -11,6 +11,8 @@
 #   * One process at a time: the lock is a symbolic link that names its owner, so that others recognise the lock of a
 #     process that was killed.
 #   * A set-up that works prints one line.  One that fails shows the last lines of its log, and what to do.
+#   * The packages are those of share/lock (scripts/lock writes it): exact versions, wheels alone, checked by their hashes.
+#     Where the lock has no wheel for this machine the script says so, and takes the newest that fit pyproject.toml.
 #
 # `ways` lists the ways to install the packages, in the order in which the script tries them.
 
@@ -19,6 +21,7 @@ say() { printf 'windfall: %s\n' "$*" >&2; }
 prepare() {
     here=$1 extra=${2-}
     stamp_name=stamp${extra:+-$extra}
+    lock_file=$here/share/lock/${extra:-windfall}.txt
     venv=$here/.venv
     writable "$here" || venv=$(cache_place "$here") || return 1
     fits && return 0
@@ -59,13 +62,19 @@ fits() {
     [ -x "$venv/bin/python" ] && [ -f "$venv/$stamp_name" ] || return 1
     { read -r at; read -r made_with; read -r sum; } <"$venv/$stamp_name"
     [ "$at" = "$here" ] && [ "${WINDFALL_PYTHON:-$made_with}" = "$made_with" ] || return 1
-    [ "$venv/$stamp_name" -nt "$here/pyproject.toml" ] && return 0
-    [ "$sum" = "$(cksum <"$here/pyproject.toml")" ] || return 1
+    newer_than "$here/pyproject.toml" && newer_than "$lock_file" && return 0
+    [ "$sum" = "$(sum_of_needs)" ] || return 1
     touch "$venv/$stamp_name" # same content, newer file: remember that
 }
 
+newer_than() { [ ! -f "$1" ] || [ "$venv/$stamp_name" -nt "$1" ]; }
+
+sum_of_needs() {
+    { cat "$here/pyproject.toml" && [ ! -f "$lock_file" ] || cat "$lock_file"; } | cksum
+}
+
 stamp() {
-    printf '%s\n%s\n%s\n' "$here" "${WINDFALL_PYTHON-}" "$(cksum <"$here/pyproject.toml")" >"$venv/$stamp_name.new" &&
+    printf '%s\n%s\n%s\n' "$here" "${WINDFALL_PYTHON-}" "$(sum_of_needs)" >"$venv/$stamp_name.new" &&
         mv -f "$venv/$stamp_name.new" "$venv/$stamp_name"
 }
 
@@ -122,17 +131,28 @@ set_up() {
     else
         say "installing what the ${extra}s need into $venv"
     fi
-    needs "$extra" >"$work/requirements" || return 1
-    way=kept
-    kept && "$venv/bin/python" -m pip --version >/dev/null 2>&1 && install_inside >"$log" 2>&1 && finish && return 0
-    if fill && finish; then
-        return 0
+    if [ -f "$lock_file" ]; then
+        cp "$lock_file" "$work/requirements" && make && return 0
+        unreachable || say "$lock_file has no wheels for this machine; trying the newest packages that fit"
+    fi
+    if ! { [ -f "$lock_file" ] && unreachable; }; then
+        needs "$extra" >"$work/requirements" && make && return 0
     fi
     say "the packages could not be installed; the last words were:"
     tail -n 25 "$log" >&2
     advise
     return 1
 }
+
+# Puts the packages of `requirements` into the environment that is there, or else into a new one.
+make() {
+    way=kept
+    kept && "$venv/bin/python" -m pip --version >/dev/null 2>&1 && install_inside >"$log" 2>&1 && finish && return 0
+    fill && finish
+}
+
+# Did the installers get no answer from a package index?
+unreachable() { grep -qiE 'connection (broken|refused)|failed to establish|name resolution|dns error|error sending request' "$log"; }
 
 # Does an environment of this checkout and this interpreter exist?  Then pip installs only packages that changed.
 kept() {

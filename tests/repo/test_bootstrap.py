@@ -73,6 +73,23 @@ def assert_clean(checkout: Path) -> None:
     assert sorted(p.name for p in checkout.glob(".venv*")) == [".venv"]
 
 
+def lock(checkout: Path, change: Callable[[str], str] = lambda line: line) -> dict[str, str]:
+    """Give a checkout the lock of its two packages, each line changed; return their versions."""
+    lines = [line for line in (ROOT / "share" / "lock" / "windfall.txt").read_text().splitlines()
+             if line.startswith(("--", "msgspec==", "numpy=="))]
+    (checkout / "share" / "lock").mkdir(parents=True)
+    (checkout / "share" / "lock" / "windfall.txt").write_text("".join(change(line) + "\n" for line in lines))
+    found = [re.match(r"(\w+)==([\d.]+)(?: ; python_full_version (\S+) '3.12')?", line) for line in lines]
+    fits = {None: True, "<": sys.version_info < (3, 12), ">=": sys.version_info >= (3, 12)}
+    return {each[1]: each[2] for each in found if each and fits[each[3]]}
+
+
+def versions(checkout: Path) -> dict[str, str]:
+    asked = "import msgspec, numpy; print(msgspec.__version__, numpy.__version__)"
+    done = run([checkout / ".venv" / "bin" / "python", "-c", asked], {})
+    return dict(zip(("msgspec", "numpy"), done.stdout.split(), strict=True))
+
+
 # --- the everyday -------------------------------------------------------------------------------------------
 
 
@@ -163,6 +180,28 @@ def _sets_up(checkout: Path, env: dict[str, str], by: str) -> None:
     assert_clean(checkout)
     warm = run([checkout / "windfall", "--version"], env)
     assert (warm.returncode, warm.stderr) == (0, "")
+
+
+def test_set_up_installs_the_locked_versions(checkout: Path, tmp_path: Path) -> None:
+    wanted = lock(checkout)
+    done = run([checkout / "windfall", "--version"], environment(tmp_path))
+    assert done.returncode == 0 and "no wheels" not in done.stderr, done.stderr
+    assert versions(checkout) == wanted
+    again = run([checkout / "windfall", "--version"], environment(tmp_path))
+    assert again.stderr == ""
+    path = checkout / "share" / "lock" / "windfall.txt"
+    path.write_text(path.read_text() + "\n")
+    changed = run([checkout / "windfall", "--version"], environment(tmp_path))
+    assert "setting up" in changed.stderr and versions(checkout) == wanted
+
+
+def test_set_up_says_that_the_lock_has_no_wheels_for_the_machine(checkout: Path, tmp_path: Path) -> None:
+    """The hashes of another file stand for a machine for which the lock has none."""
+    lock(checkout, lambda line: re.sub(r" --hash=.*", f" --hash=sha256:{'0' * 64}", line))
+    done = run([checkout / "windfall", "--version"], environment(tmp_path))
+    assert done.returncode == 0 and "share/lock/windfall.txt has no wheels for this machine" in done.stderr
+    assert set(versions(checkout)) == {"msgspec", "numpy"}
+    assert_clean(checkout)
 
 
 def test_system_pip_is_used_without_ensurepip(checkout: Path, tmp_path: Path, without: Callable[..., Path]) -> None:
