@@ -8,6 +8,7 @@ import pickle
 import sys
 
 import pytest
+from msgspec.structs import replace
 
 import windfall
 from tests.live.real import until
@@ -17,7 +18,7 @@ from windfall.client.client import new_key
 from windfall.client.functions.calls import value_of
 from windfall.client.functions.payload import CallFailed, Packer
 from windfall.model.bagfile import reader
-from windfall.model.spec import Bag, Items, Policy, Range, Sweep, Target
+from windfall.model.spec import Bag, Items, Policy, Range, Resources, Sweep, Target
 
 
 def sweep(n, command="printf {x} > o-{x}", outputs=("o-{x}",)):
@@ -264,8 +265,8 @@ def test_followed_log_waits_longer_than_a_request_may_take(client):
 
 def test_tasks_are_named_by_ranges_in_requests_of_bounded_size(client):
     wide = sweep(200_000, "true", ())
-    wide.targets[0].resources.cores = 1_000  # no pilot starts them
-    bag = client.submit(wide)
+    targets = [replace(wide.targets[0], resources=Resources(cores=1_000))]  # no pilot starts them
+    bag = client.submit(replace(wide, targets=targets))
     odd = range(1, 200_000, 2)
     assert client.cancel(bag, odd) == len(odd)  # two requests
     assert client.cancel(bag, []) == 0
