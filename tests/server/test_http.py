@@ -2,10 +2,13 @@
 
 import re
 import socket
+import threading
 import time
 
 import pytest
 from server_tools import Client, connect, until
+
+from windfall.server.http import server as module
 
 
 @pytest.fixture
@@ -239,3 +242,110 @@ def test_a_large_request_that_comes_steadily_is_waited_for(server, client, monke
             layer.loop.call_soon_threadsafe(layer.sweep)
         answer = sock.recv(65536)
     assert b"400" in answer and b"does not arrive" not in answer
+
+
+def connected(profile):
+    sock = socket.socket(socket.AF_UNIX)
+    sock.connect(profile["server"][5:])
+    return sock
+
+
+def send_all_it_takes(sock, data):
+    """Send until the server reads no more; return how many bytes it took."""
+    sock.setblocking(False)
+    sent, silent = 0, 0
+    while silent < 50:
+        try:
+            sent, silent = sent + sock.send(data[sent % len(data):]), 0
+        except BlockingIOError:
+            silent += 1
+            time.sleep(0.01)
+    sock.setblocking(True)
+    return sent
+
+
+def test_requests_sent_ahead_wait_while_answers_are_not_read(server, client):
+    sock, request = connected(client.profile), get("/health")
+    sent = send_all_it_takes(sock, request * 1_000)
+    assert sent < 4 << 20  # what the system's buffers hold, and a piece
+    (held,) = [c for c in list(server._runtime.http.connections) if c.stuck]
+    assert len(held._waiting or ()) < 100 and len(held._ahead) <= 1 << 20
+    assert client.call("GET", "/health").status == 200
+    whole, left = divmod(sent, len(request))
+    sock.sendall(request[left:] if left else b"")
+    answers, got = b"", 0
+    while got < whole + bool(left):
+        answers = answers[-20:] + sock.recv(1 << 20)
+        got += answers.count(b"HTTP/1.1 200")
+        answers = answers[answers.rfind(b"HTTP/1.1 200") + 12 :]
+    sock.close()
+
+
+def test_bodies_and_requests_sent_ahead_arrive_whole(client):
+    token = f"Authorization: Bearer {client.token}\r\n".encode()
+
+    def post(size):
+        body = b'{"name": "b", "targets": [{"command": "p ' + b"x" * size + b'{x}", "source": {"type": "sweep"}}]}'
+        head = b"POST /v1/bags HTTP/1.1\r\nHost: localhost\r\n" + token
+        return head + b"Content-Length: %d\r\n\r\n" % len(body) + body
+
+    sizes = (1, 3_000, 10, 200_000, 1_999, 5, 70_000)
+    with connected(client.profile) as sock:
+        sock.sendall(b"".join(get("/health") * 3 + post(size) for size in sizes) + get("/health", CLOSE))
+        got = b""
+        while piece := sock.recv(1 << 16):
+            got += piece
+    statuses = re.findall(rb"HTTP/1.1 (\d+)", got)
+    assert len(statuses) == 4 * len(sizes) + 1 and statuses.count(b"200") == 3 * len(sizes) + 1
+    assert len({status for status in statuses if status != b"200"}) == 1
+
+
+def test_request_that_needs_no_body_may_have_none(client):
+    assert client.call("GET", "/health", raw=b"x" * 10).status == 413
+
+
+def test_silent_connections_make_room_for_others(server, client, monkeypatch):
+    monkeypatch.setattr(module, "PATIENCE_S", -1)
+    http = server._runtime.http
+    client.call("GET", "/health")
+    silent = [connected(client.profile) for _ in range(3)]
+    until(lambda: len(http.connections) == 4)
+    http.limit = 4
+    assert Client(client.profile).call("GET", "/health").status == 200
+    assert client.call("GET", "/health").status == 200, "a connection with requests stays"
+    assert all(sock.recv(1) == b"" for sock in silent)
+
+
+def test_sweep_closes_silent_connections_first_and_gives_memory_back(server, client, monkeypatch):
+    trimmed = threading.Event()
+    monkeypatch.setattr(module.memory, "trim", trimmed.set)
+    monkeypatch.setattr(module, "SILENT_S", -1)
+    monkeypatch.setattr(module, "CROWD", 2)
+    http = server._runtime.http
+    client.call("GET", "/health")
+    silent = [connected(client.profile) for _ in range(3)]
+    until(lambda: len(http.connections) == 4)
+    server._loop.call_soon_threadsafe(http.sweep)
+    until(lambda: len(http.connections) == 1)
+    assert all(sock.recv(1) == b"" for sock in silent)
+    server._loop.call_soon_threadsafe(http.sweep)
+    assert trimmed.wait(10) and client.call("GET", "/health").status == 200
+
+
+def test_unread_answers_of_one_user_are_bounded(server, client, monkeypatch):
+    monkeypatch.setattr(module, "MAX_UNSENT", 1 << 20)
+    source = {"type": "sweep", "axes": [{"type": "range", "name": "x", "first": 1, "last": 1}],
+              "derived": [{"name": "d", "template": "x" * 700_000}]}
+    bag = client.submit({"name": "b", "targets": [{"command": "p", "source": source}]})
+    client.call("POST", f"/v1/bags/{bag}/cancel", {})
+    path = f"/v1/bags/{bag}/results"
+    until(lambda: client.call("GET", path).body["rows"])
+    with connected(client.profile) as sock:
+        sock.sendall(get(path, f"Authorization: Bearer {client.token}\r\n".encode()))
+        until(lambda: server._runtime.http._unsent)
+        refused = client.call("GET", path)
+        assert refused.status == 429 and "do not read" in refused.body["error"]["message"]
+        bob = Client(client.profile, client.token_for("user", user="bob")["token"])
+        assert bob.call("GET", "/v1/openapi.json").status == 200
+    until(lambda: not server._runtime.http._unsent)
+    assert client.call("GET", path).status == 200

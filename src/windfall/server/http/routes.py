@@ -35,8 +35,9 @@ class Calls(NamedTuple):
 
 
 def routes(calls: Calls) -> list[Route]:
-    return [*_users(calls.bags), *_pilots(calls.exchanges, calls.live, calls.admin), *_blobs(calls.blobs),
-            *_operation(calls.admin), _provisioners(calls.provisioners)]
+    table = [*_users(calls.bags), *_pilots(calls.exchanges, calls.live, calls.admin), *_blobs(calls.blobs),
+             *_operation(calls.admin), _provisioners(calls.provisioners)]
+    return [route if route.method in ("POST", "PUT") else route._replace(limit=0) for route in table]
 
 
 def _provisioners(t: ProvisionerCalls) -> Route:

@@ -2,6 +2,7 @@
 
 Rules
   * A connection handles one request at a time; requests that a client sends ahead wait in its socket, not in memory.
+    While the client does not read an answer, the server reads nothing more from it.
   * The handler of a *fast* route is a plain function, called as soon as the request has arrived.  It may answer later:
     a parked poll is one entry in a table, not a coroutine.  The handlers of all other routes are coroutines.
   * Each route bounds the size of its body.  A *streaming* route takes the body in pieces; the connection stops reading
@@ -19,6 +20,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from http import HTTPStatus
+from itertools import islice
 from typing import Any, NamedTuple, cast
 from urllib.parse import parse_qsl, unquote
 
@@ -26,15 +28,24 @@ import httptools
 import msgspec
 
 from windfall.errors import BadInput, NotFound, Overloaded, TooLarge, Unavailable, WindfallError
+from windfall.server.http import memory
 
 log = logging.getLogger("windfall.server")
 json = msgspec.json.Encoder()
 
 MAX_HEAD = 32 << 10  # bytes of a request's line and headers
 MAX_BUFFERED = 512 << 20  # bytes of all bodies being received
+MAX_OWNED = 384 << 20  # of them, those of one owner
+MAX_UNSENT = 64 << 20  # bytes of answers that one owner's clients may leave unread
+STEP = 2 << 10  # bytes that the parser takes at once outside a body: a few requests that were sent ahead
+CHUNKED_STEP = 16 << 10  # inside a body without a stated length
 MAX_UNWANTED = 4 << 20  # bytes of a refused body that the server still reads, so that the client reads the refusal
 HIGH_WATER = 256 << 10  # bytes of a streamed body that may wait for their handler
 IDLE_S = 120  # until the sweep closes a connection without a request
+SILENT_S = 20  # until the sweep closes a connection that never had one
+CROWD = 100  # connections that end before the server gives memory back to the system
+PATIENCE_S = 2.0  # of silence before a connection may have to make room for another
+AT_ONCE = 1_000  # connections looked at for room
 DAWDLE_S = 30  # that a request may be late or silent before the sweep refuses it
 SLOWEST = 4 << 10  # bytes a second, from a request's first byte on: a slower request is late
 
@@ -98,6 +109,10 @@ class Request:
 
     # --- the request ------------------------------------------------------------------------------------------
 
+    @property
+    def owner(self) -> str:
+        return self.who.owner if self.who is not None else ""
+
     def header(self, name: bytes, default: str = "") -> str:
         value = self.headers.get(name)
         return default if value is None else value.decode("latin-1")
@@ -127,7 +142,7 @@ class Request:
         while True:
             while self._pieces:
                 piece = self._pieces.popleft()
-                self.connection.taken(len(piece))
+                self.connection.taken(self, len(piece))
                 yield piece
             if self.complete:
                 return
@@ -150,6 +165,9 @@ class Request:
     def reply(self, body: bytes, status: int = 200, kind: bytes = JSON, headers: Headers = ()) -> None:
         """Send the whole response at once."""
         if self.answered or self.connection.closed:
+            return
+        if len(body) > HIGH_WATER and self.connection.server.unsent(self.owner) + len(body) > MAX_UNSENT:
+            self.fail(overloaded("too many answers to this user wait for clients that do not read them"))
             return
         self.answered = True
         head = [_LINES[status], b"content-type: ", kind, b"\r\ncontent-length: %d\r\n" % len(body)]
@@ -231,8 +249,8 @@ class Stream:
 
 class Connection(asyncio.Protocol):
     __slots__ = (
-        "_reading", "_url", "_waiting", "_writable", "closed", "head", "local", "parser", "peer", "request",
-        "server", "since", "transport",
+        "_ahead", "_reading", "_unsent", "_url", "_waiting", "_writable", "closed", "head", "local", "owner", "parser",
+        "peer", "request", "server", "silent", "since", "transport",
     )
 
     def __init__(self, server: HttpServer, local: bool) -> None:
@@ -247,7 +265,11 @@ class Connection(asyncio.Protocol):
         self.peer = ""
         self._url = b""
         self._waiting: deque[Request] | None = None  # requests sent ahead
+        self._ahead = b""  # bytes sent ahead that the parser has not taken
         self._reading = True
+        self._unsent = 0  # bytes of answers that the client does not read
+        self.owner = ""  # of the newest request's token
+        self.silent = True  # has had no request
         self._writable: asyncio.Future[None] | None = None
 
     # --- of the transport -------------------------------------------------------------------------------------
@@ -263,12 +285,13 @@ class Connection(asyncio.Protocol):
             name = transport.get_extra_info("peername")
             self.peer = str(name[0]) if name else ""
         self.since = self.server.loop.time()
-        self.server.connections.add(self)
+        self.server.connections[self] = None
 
     def connection_lost(self, error: Exception | None) -> None:
         self.closed = True
-        self.server.connections.discard(self)
+        self.server.forget(self)
         self.parser = None
+        self._hold(b"")
         self.resume_writing()
         request, self.request = self.request, None
         for ahead in self._waiting or ():
@@ -284,6 +307,65 @@ class Connection(asyncio.Protocol):
         if self.parser is None:
             return
         self.since = self.server.loop.time()
+        if self._ahead:
+            self._hold(self._ahead + data)
+        elif len(data) <= STEP:
+            self._parse(data)
+        else:
+            self._take(data)
+
+    def _take(self, data: bytes) -> None:
+        """Parse the body that arrives, but of requests sent ahead only a few; hold the rest until they are answered."""
+        rest = memoryview(data)
+        size = self._step()
+        self._parse(rest[:size])
+        while (rest := rest[size:]) and self.parser is not None and not self._waiting and self._in_body():
+            size = self._step()
+            self._parse(rest[:size])
+        if rest and self.parser is not None:
+            self._hold(bytes(rest))
+            self._go_on()
+
+    def _in_body(self) -> bool:
+        request = self.request
+        return request is not None and request.route is not None and not request.complete
+
+    def _step(self) -> int:
+        """Return how many bytes the parser may take at once."""
+        request = self.request
+        if request is None or not self._in_body() or self._waiting:
+            return STEP
+        length = request.headers.get(b"content-length")
+        return CHUNKED_STEP if length is None else max(int(length) - request.size, 1)
+
+    def _hold(self, data: bytes) -> None:
+        """Keep bytes that the parser may not take yet, and read no more meanwhile."""
+        self.server.buffered += len(data) - len(self._ahead)
+        self._ahead = data
+        if data:
+            self._read(False)
+
+    def _may_go_on(self) -> bool:
+        """Are all earlier requests answered, and have their answers been sent?"""
+        return not (self._waiting or self.stuck or (self.request is not None and self.request.complete))
+
+    def _go_on(self) -> None:
+        """Take what was sent ahead, in another turn of the loop; or read on."""
+        if self._may_go_on():
+            if self._ahead:
+                self.server.loop.call_soon(self._take_ahead)
+            else:
+                self._read(True)
+
+    def _take_ahead(self) -> None:
+        data = self._ahead
+        if data and self.parser is not None and self._may_go_on():
+            self._hold(b"")
+            self._take(data)
+            if not self._ahead:
+                self._go_on()
+
+    def _parse(self, data: bytes | memoryview) -> None:
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -299,8 +381,12 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         waiting, self._writable = self._writable, None
+        self.server.count_unsent(self.owner, -self._unsent)
+        self._unsent = 0
         if waiting is not None and not waiting.done():
             waiting.set_result(None)
+        if not self.closed and self.request is None:
+            self._next()
 
     async def drained(self) -> None:
         if self._writable is not None:
@@ -309,6 +395,9 @@ class Connection(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         if not self.closed and self.transport is not None:
             self.transport.write(data)
+            if self.stuck:
+                self._unsent += len(data)
+                self.server.count_unsent(self.owner, len(data))
 
     def close(self) -> None:
         if not self.closed and self.transport is not None:
@@ -329,7 +418,8 @@ class Connection(asyncio.Protocol):
         self.head = 0
         self._url = b""
         request = Request(self)
-        if self.request is None:
+        self.silent = False
+        if self.request is None and not self._waiting and not self.stuck:
             self.request = request
             return
         if self._waiting is None:
@@ -395,12 +485,9 @@ class Connection(asyncio.Protocol):
                 raise request.refusal
             return
         assert request.route is not None
-        self.server.buffered += len(data)
+        self.server.receive(request.owner, len(data))
         if request.size > request.route.limit:
             raise _too_large(request.route)
-        if self.server.buffered > MAX_BUFFERED:
-            raise Unavailable("the server is receiving too many large bodies at once", "try again in a moment",
-                              retry_after=1)
         if request._pieces is None:
             self._collect(request, data)
             return
@@ -444,15 +531,15 @@ class Connection(asyncio.Protocol):
         """Subtract the request's body from the bytes held by the server."""
         if request._pieces is None:
             if request.refusal is None:
-                self.server.buffered -= request.size
+                self.server.release(request.owner, request.size)
             request.size = 0
         else:
-            self.server.buffered -= sum(map(len, request._pieces))
+            self.server.release(request.owner, sum(map(len, request._pieces)))
             request._pieces.clear()
 
-    def taken(self, size: int) -> None:
-        self.server.buffered -= size
-        if not self._reading and not self._waiting:
+    def taken(self, request: Request, size: int) -> None:
+        self.server.release(request.owner, size)
+        if not self._reading and not self._waiting and not self._ahead:
             self._read(True)
 
     def _read(self, on: bool) -> None:
@@ -467,15 +554,19 @@ class Connection(asyncio.Protocol):
         if not request.keep or not request.complete or self.parser is None or self.server.stopping:
             self.close()
             return
+        self.request = None
+        if self.stuck:
+            self._read(False)
+        else:
+            self._next()
+
+    def _next(self) -> None:
+        """Begin with the next request that was sent ahead, or read on."""
         if self._waiting:
             self.request = self._waiting.popleft()
             if self.request.complete or self.request._pieces is not None:
                 self.server.loop.call_soon(self._start, self.request)
-            if not self.request.complete:
-                self._read(True)  # the rest of that request has not arrived
-            return
-        self.request = None
-        self._read(True)
+        self._go_on()
 
     def refuse(self, error: WindfallError) -> None:
         """Answer unreadable bytes with an error and close; a request that is being handled gets its own answer
@@ -496,9 +587,12 @@ class HttpServer:
     def __init__(self, routes: list[Route], authenticate: Callable[[Request], None], guard: Callable[[Request], None],
                  limit: int = 20_000) -> None:
         self.loop = asyncio.get_running_loop()
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}  # oldest first
         self.tasks: set[asyncio.Task[None]] = set()
         self.buffered = 0
+        self._owned: dict[str, int] = {}  # of `buffered`: bytes of one owner's bodies
+        self._unsent: dict[str, int] = {}  # bytes of answers that an owner's clients do not read
+        self._ended = 0  # connections since memory was given back
         self.served = 0
         self.stopping = False
         self.limit = limit
@@ -508,7 +602,36 @@ class HttpServer:
         self._sweeper = self.loop.call_later(15, self.sweep)
 
     def full(self) -> bool:
+        """Is there no room for another connection?  Old ones that never had a request make room."""
+        if len(self.connections) >= self.limit:
+            now = self.loop.time()
+            for connection in list(islice(self.connections, AT_ONCE)):
+                if connection.silent and now - connection.since > PATIENCE_S:
+                    connection.abort()
+                    self.forget(connection)
         return len(self.connections) >= self.limit
+
+    def forget(self, connection: Connection) -> None:
+        if self.connections.pop(connection, self) is None:
+            self._ended += 1
+
+    def count_unsent(self, owner: str, more: int) -> None:
+        _add(self._unsent, owner, more)
+
+    def unsent(self, owner: str) -> int:
+        return self._unsent.get(owner, 0)
+
+    def receive(self, owner: str, more: int) -> None:
+        """Count bytes of a body that arrives; raise if there are too many."""
+        self.buffered += more
+        _add(self._owned, owner, more)
+        if self.buffered > MAX_BUFFERED or self._owned[owner] > MAX_OWNED:
+            raise Unavailable("the server is receiving too many large bodies at once", "try again in a moment",
+                              retry_after=1)
+
+    def release(self, owner: str, size: int) -> None:
+        self.buffered -= size
+        _add(self._owned, owner, -size)
 
     # --- from request to handler ------------------------------------------------------------------------------
 
@@ -517,6 +640,7 @@ class HttpServer:
         self._guard(request)
         request.route, request.args = self._match(request.method, request.path)
         self._authenticate(request)
+        request.connection.owner = request.owner
         length = request.headers.get(b"content-length")
         if length is not None and int(length) > request.route.limit:
             raise _too_large(request.route)
@@ -574,11 +698,18 @@ class HttpServer:
             quiet = now - connection.since
             if connection.stuck and quiet > IDLE_S:
                 connection.abort()
-            elif request is None and quiet > IDLE_S:
+            elif request is None and quiet > (SILENT_S if connection.silent else IDLE_S):
                 connection.close()
             elif request is not None and not request.complete and max(quiet, _late(request, now)) > DAWDLE_S:
                 connection.refuse(BadInput("the request does not arrive"))
+        self._give_back_memory()
         self._sweeper = self.loop.call_later(15, self.sweep)
+
+    def _give_back_memory(self) -> None:
+        """Give freed memory back to the system after many connections have ended."""
+        if self._ended > CROWD:
+            self._ended = 0
+            self.loop.run_in_executor(None, memory.trim)
 
     async def stop(self, grace_s: float = 1.0) -> None:
         """Close every connection, after `grace_s` at most for requests that are being handled."""
@@ -663,5 +794,13 @@ def reply_json(value: Any, status: int = 200, headers: Headers = ()) -> Response
     return Response(json.encode(value), status, JSON, headers)
 
 
-def overloaded() -> WindfallError:
-    return Overloaded("the server has too many requests waiting", "try again in a moment", retry_after=1)
+def _add(counts: dict[str, int], owner: str, more: int) -> None:
+    count = counts.get(owner, 0) + more
+    if count:
+        counts[owner] = count
+    else:
+        counts.pop(owner, None)
+
+
+def overloaded(message: str = "the server has too many requests waiting") -> WindfallError:
+    return Overloaded(message, "try again in a moment", retry_after=1)
