@@ -175,6 +175,7 @@ def test_sweep_closes_idle_and_slow_connections(server, client, monkeypatch):
     from windfall.server.http import server as layer
     monkeypatch.setattr(layer, "DAWDLE_S", 0)
     monkeypatch.setattr(layer, "IDLE_S", 0)
+    monkeypatch.setattr(layer, "SILENT_S", 0)
     running = server._runtime.http
     idle, slow = connect(client.profile), connect(client.profile)
     for each in (idle, slow):
