@@ -28,8 +28,13 @@ MAX_RENDERINGS = 4096  # bags whose renderings are cached
 File = tuple[str, str, int, int]  # path, blob, size, mode
 Find = Callable[[Any, int], Any]  # bag and target → output files that its tasks take from other targets
 MadeBy = Callable[[Any, list[int]], dict[int, list[File]]]  # bag and tasks → the output files of each
-_decode_bag = msgspec.msgpack.Decoder(Bag).decode
 _encode = msgspec.json.Encoder().encode
+
+
+class _BagOfTargets(Bag, frozen=True):
+    """A bag whose edges are not decoded: columns hold them, and there may be millions."""
+
+    edges: msgspec.Raw = msgspec.Raw()  # type: ignore[assignment]
 
 
 class JournaledAppend(msgspec.Struct, array_like=True):
@@ -60,6 +65,7 @@ class _AppendFlows(msgspec.Struct, array_like=True):
     tasks: tuple[int, int] = (0, 0)
 
 
+_decode_bag = msgspec.msgpack.Decoder(_BagOfTargets).decode
 _decode_appended = msgspec.msgpack.Decoder(JournaledAppend).decode
 _decode_target_append = msgspec.msgpack.Decoder(_TargetAppend).decode
 _decode_source = msgspec.msgpack.Decoder(Source).decode

@@ -5,30 +5,28 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
-from msgspec import structs
 from numpy.typing import NDArray
 
 from windfall.core.decide.grant.order import POLICIES, looked_at, prospects
 from windfall.core.decide.replicas.caps import effective_policy
-from windfall.core.decide.requests.intake import edges_of, submission
 from windfall.core.messages import events
 from windfall.core.messages.lifecycle import FIRST_FINAL, TASK_STATES, WAITING
 from windfall.core.read import explain, host_views, views as queries
 from windfall.core.read.story import Protagonist
 from windfall.core.state.world import BagState
 from windfall.data.blobs import Blobs
-from windfall.errors import BadInput, Conflict, NotFound
-from windfall.model.calls import part_files
+from windfall.errors import BadInput, NotFound
 from windfall.model.checks import bag as check
 from windfall.model.checks.bounds import at_most
-from windfall.model.checks.parts import check_part
-from windfall.model.extend import same_files
-from windfall.model.spec import MAX_NAMED, MAX_TASKS, Bag, Items, Part, Source, Sweep, Target
-from windfall.model.templates.render import all_files, source_count
+from windfall.model.spec import MAX_NAMED, Sweep
+from windfall.server.calls.intake import readers
+from windfall.server.calls.intake.process import Job
+from windfall.server.calls.intake.workers import Workers
 from windfall.server.calls.logs import LOOK_S, LiveOutput, stream_output
 from windfall.server.files.disk_guard import DiskGuard
 from windfall.server.files.quota import Quota
@@ -42,8 +40,8 @@ from windfall.server.views.subscribe import Hub
 from windfall.server.writer import Writer
 
 T = TypeVar("T")
-Reader = Callable[[bytes | bytearray, Any, Rendering, str], tuple[events.Append | events.AppendPart, dict[str, str]]]
-LARGE = 256 << 10  # bytes of appended commands beyond which a thread decodes them
+LARGE = 256 << 10  # bytes of a submission beyond which a worker process reads it
+LONG = 64 << 10  # bytes of appended commands beyond which a thread reads them
 MAX_PAGE = 10_000
 HOSTS_PAGE = 500  # hosts in one answer; each takes about 0.1 ms of the loop
 PAGE_STEP = 250  # rows per query
@@ -51,15 +49,9 @@ PAGE_BYTES = 8 << 20
 MAX_KEY = 200
 SHORT = 64 << 10  # bytes of a bag's description that do not count against the quota
 
-_decode_bag = msgspec.json.Decoder(Bag).decode
-_unpack_bag = msgspec.msgpack.Decoder(Bag).decode
 _decode_budget = msgspec.json.Decoder(schema.NewBudget).decode
 _decode_policy = msgspec.json.Decoder(schema.NewPolicy).decode
-_decode_append = msgspec.json.Decoder(schema.Append).decode
-_decode_part = msgspec.json.Decoder(Part).decode
-_decode_extend = msgspec.json.Decoder(schema.Extend).decode
 _decode_selection = msgspec.json.Decoder(schema.Selection).decode
-_pack = msgspec.msgpack.Encoder().encode
 
 
 class _Page(NamedTuple):
@@ -129,6 +121,7 @@ class BagCalls:
         self.free: Callable[[str], Awaitable[int]] | None = None
         self._loop = asyncio.get_running_loop()
         self._checks = ThreadPoolExecutor(2, "checks")  # separate threads: slow checks must not delay file transfers
+        self._workers = Workers()
 
     def _own_bag(self, request: Request) -> BagState:
         """Return the bag that the call names; report another user's bag as absent."""
@@ -149,6 +142,7 @@ class BagCalls:
 
     def stop(self) -> None:
         self._checks.shutdown(wait=False, cancel_futures=True)
+        self._workers.stop()
 
     # --- submit -----------------------------------------------------------------------------------------------
 
@@ -157,9 +151,15 @@ class BagCalls:
         key, owner, body = _idempotency(request), request.who.owner, request.body
         request.body = b""
         await self._admit(owner, len(body))
-        event, inputs = await self._in_thread(lambda: _read_bag(body, owner, key))
+        event, inputs = await self._read_bag(body, owner, key)
         done = await self._do_with_inputs(event, owner, inputs)
         return reply_json(schema.Submitted(done.value, done.extra, self._writer.position), 201)
+
+    async def _read_bag(self, body: bytes | bytearray, owner: str, key: str) -> readers.Read:
+        if len(body) <= LARGE:
+            with suppress(readers.TooHeavy):
+                return await self._in_thread(lambda: readers.read_bag(body, owner, key, patient=False))
+        return await self._workers.read(Job("bag", owner, key), body)
 
     async def _admit(self, owner: str, more: int) -> None:
         """Check the quota for a new description; a short one does not count."""
@@ -188,31 +188,45 @@ class BagCalls:
         bag, key, body = self._own_bag(request), _idempotency(request), request.body
         request.body = b""
         await self._admit(bag.owner, len(body))
-        spec = self._renderings.of(bag).spec
-        if len(body) < LARGE and not any(isinstance(target.source, Sweep) for target in spec.targets):
-            event, inputs = _read_append(body, bag, spec, key)  # decoding a list of commands takes time by its length
+        outline = self._outline(bag, "append")
+        if len(body) <= LONG and not any(isinstance(target.source, Sweep) for target in outline.targets):
+            event, inputs = readers.read_append(body, outline, key)
         else:
-            event, inputs = await self._in_thread(lambda: _read_append(body, bag, spec, key))
+            event, inputs = await self._read("append", body, outline, key)
         done = await self._do_with_inputs(event, bag.owner, inputs)
         return reply_json(schema.AppendedTasks(done.value, done.extra))
 
     async def append_part(self, request: Request) -> Response:
         """Append tasks of several targets at once, with the tasks that each waits for."""
-        return await self._append_parts(request, _read_part)
+        return await self._append_parts(request, "part")
 
     async def extend(self, request: Request) -> Response:
         """Append tasks to a bag that is closed or has ended."""
-        return await self._append_parts(request, _read_extension)
+        return await self._append_parts(request, "extend")
 
-    async def _append_parts(self, request: Request, read: Reader) -> Response:
+    async def _append_parts(self, request: Request, kind: str) -> Response:
         self._disk.admit()
         bag, key, body = self._own_bag(request), _idempotency(request), request.body
         request.body = b""
         await self._admit(bag.owner, len(body))
-        rendering = self._renderings.of(bag)
-        event, inputs = await self._in_thread(lambda: read(body, bag, rendering, key))
+        event, inputs = await self._read(kind, body, self._outline(bag, kind), key)
         done = await self._do_with_inputs(event, bag.owner, inputs)
         return reply_json(schema.AppendedTasks(done.value, done.extra))
+
+    def _outline(self, bag: BagState, kind: str) -> readers.Outline:
+        rendering = self._renderings.of(bag)
+        targets = rendering.spec.targets
+        return readers.Outline(
+            number=bag.number, owner=bag.owner, open=bag.open, size=bag.size, runs=bag.runs,
+            hands_over=rendering.hands_over, targets=targets,
+            files=[rendering.family_files(index) for index in range(len(targets))] if kind == "extend" else [])
+
+    async def _read(self, kind: str, body: bytes | bytearray, outline: readers.Outline, key: str) -> readers.Read:
+        """Read appended tasks, in a worker process if they are many."""
+        if len(body) <= LARGE:
+            return await self._in_thread(lambda: readers.APPENDERS[kind](body, outline, key))
+        outline.targets = [readers.without_texts(target) for target in outline.targets]
+        return await self._workers.read(Job(kind, outline.owner, key, outline), body)
 
     async def appended(self, request: Request) -> Response:
         """Return the sources that `append` and `extend` added to the bag's `spec`."""
@@ -323,8 +337,10 @@ class BagCalls:
         return reply_json(self._view(self._own_bag(request)))
 
     async def spec(self, request: Request) -> Response:
-        packed = self._own_bag(request).spec
-        return Response(await self._in_thread(lambda: msgspec.json.encode(_unpack_bag(packed))), 200, JSON)
+        bag = self._own_bag(request)
+        if len(bag.spec) > LARGE:
+            return Response(await self._workers.show(bag.owner, bag.spec), 200, JSON)
+        return Response(await self._in_thread(lambda: readers.show_bag(bag.spec)), 200, JSON)
 
     async def results(self, request: Request) -> Response:
         bag = self._own_bag(request)
@@ -466,104 +482,6 @@ def _idempotency(request: Request) -> str:
     return key
 
 
-def _read_bag(body: bytes | bytearray, owner: str, key: str) -> tuple[events.Submit, dict[str, str]]:
-    bag = _decode_bag(body)
-    check.validate(bag)
-    return submission(0, owner, bag, key), _inputs_of(bag)
-
-
-def _inputs_of(bag: Bag) -> dict[str, str]:
-    """Return the blobs that the bag needs, each with a name for messages."""
-    found: dict[str, str] = {blob: "of a flow" for blob, _, _ in bag.flows.blobs} if bag.flows else {}
-    for target in bag.targets:
-        found.update((each.blob, each.path) for each in target.inputs)
-        found.update((blob, name) for family in target.families for name, (blob, _, _) in family.files.items())
-        if target.packed is not None:
-            found[target.packed.blob] = "packed environment"
-        found.update(_arguments_of(target, target.source))
-    return found
-
-
-def _arguments_of(target: Target, source: Source) -> dict[str, str]:
-    """Return the blobs of calls' parts that were too large for the call itself."""
-    if target.kind != "call" or not isinstance(source, Items):
-        return {}
-    return {sha: "part of a call" for call in source.items for _, sha, _, _ in part_files(call)}
-
-
-def _read_extension(
-    body: bytes | bytearray, bag: BagState, rendering: Rendering, key: str
-) -> tuple[events.Append, dict[str, str]]:
-    message = _decode_extend(body)
-    index = _target_named(rendering.spec, message.target)
-    target = rendering.spec.targets[index]
-    if type(message.source) is not type(target.source):
-        raise BadInput(f"target '{target.name}' is a {_kind(target.source)}, this is a {_kind(message.source)}",
-                       "extend a sweep by a sweep, and lines by lines")
-    if len(message.files) not in (0, len(target.families)):
-        raise BadInput(f"{len(message.files)} file objects for the {len(target.families)} families of the target",
-                       "send one object per family, or none")
-    had = rendering.family_files(index)
-    same_files(had, message.files or had)
-    files = all_files(had, message.files)
-    families = [structs.replace(each, files=now) for each, now in zip(target.families, files, strict=True)]
-    check.validate_source(structs.replace(target, families=families), message.source)
-    source = _pack((index, message.source, message.files))
-    event = events.Append(
-        key=0, owner=bag.owner, bag=bag.number, target=index, count=source_count(message.source),
-        idempotency=message.key or key, source=source, extends=True, seen=message.seen)
-    inputs = {sha: name for files in message.files for name, (sha, _, _) in files.items()}
-    return event, {**inputs, **_arguments_of(target, message.source)}
-
-
-def _kind(source: Any) -> str:
-    return type(source).__name__.lower()
-
-
-def _target_named(spec: Bag, name: str) -> int:
-    names = [target.name for target in spec.targets]
-    if name not in names:
-        raise BadInput(f"there is no target '{name[:80]}'", f"this bag has {', '.join(names[:10])}")
-    return names.index(name)
-
-
-def _read_append(
-    body: bytes | bytearray, bag: BagState, spec: Bag, key: str
-) -> tuple[events.Append, dict[str, str]]:
-    message = _decode_append(body)
-    if not bag.open:
-        raise Conflict(f"bag {bag.number} is closed", "make a new bag, or submit it with open = true")
-    index = _target_named(spec, message.target)
-    check.validate_source(spec.targets[index], message.source)
-    source = _pack((index, message.source))
-    event = events.Append(key=0, owner=bag.owner, bag=bag.number, target=index, count=source_count(message.source),
-                          idempotency=key, source=source)
-    return event, _arguments_of(spec.targets[index], message.source)
-
-
-def _read_part(
-    body: bytes | bytearray, bag: BagState, rendering: Rendering, key: str
-) -> tuple[events.AppendPart, dict[str, str]]:
-    part, targets = _decode_part(body), rendering.spec.targets
-    if part.flows is not None and not rendering.hands_over:
-        raise BadInput(f"bag {bag.number} was submitted without flows", "submit it with flows, which may be empty")
-    if bag.size < part.first <= MAX_TASKS:  # a smaller `first` may be a repetition: the core compares its key
-        raise Conflict(f"bag {bag.number} has {bag.size:,} tasks, but the part begins at {part.first:,}",
-                       f"number the part's tasks from {bag.size}")
-    pieces = check_part(part, targets, bag.locate)
-    own = edges_of(part.edges, None)
-    along = (own, part.flows, (part.first, sum(count for _, count in pieces)))
-    sources = [_pack((place, piece.source, [], *(() if at else along)))
-               for at, ((place, _), piece) in enumerate(zip(pieces, part.pieces, strict=True))]
-    edges = own if part.flows is None else edges_of(part.edges, part.flows)
-    event = events.AppendPart(
-        key=0, bag=bag.number, first=part.first, pieces=pieces, idempotency=key, sources=sources, edges=edges)
-    inputs = {blob: "of a flow" for blob, _, _ in part.flows.blobs} if part.flows else {}
-    for (place, _), piece in zip(pieces, part.pieces, strict=True):
-        inputs.update(_arguments_of(targets[place], piece.source))
-    return event, inputs
-
-
 def _selection(request: Request, bag: BagState) -> schema.Selection:
     chosen = _decode_selection(request.body or b"{}")
     if max((*(chosen.tasks or ()), *map(max, chosen.ranges or ())), default=-1) >= bag.size:
@@ -584,5 +502,3 @@ def _named_tasks(chosen: schema.Selection) -> NDArray[np.int64] | None:
             at_most(count, MAX_NAMED, "tasks named in one request")
             pieces.append(np.arange(begin, end))
     return np.concatenate(pieces)
-
-
