@@ -79,7 +79,7 @@ def test_prerequisites_that_are_equal_are_kept_once(client):
     assert client.call("GET", f"/v1/bags/{number}").body["counts"]["waiting"] == 3
 
 
-def test_one_user_cannot_occupy_all_workers(client, pool):
+def test_large_submissions_of_one_user_leave_workers_to_others(client, pool):
     bob = Client(client.profile, client.token_for("user", user="bob")["token"])
     ended = []
     threads = [asking(client, ended) for _ in range(3)]

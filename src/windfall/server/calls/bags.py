@@ -25,7 +25,7 @@ from windfall.model.checks import bag as check
 from windfall.model.checks.bounds import at_most
 from windfall.model.spec import MAX_NAMED, Sweep
 from windfall.server.calls.intake import readers
-from windfall.server.calls.intake.process import Job
+from windfall.server.calls.intake.process import ReadJob
 from windfall.server.calls.intake.workers import Workers
 from windfall.server.calls.logs import LOOK_S, LiveOutput, stream_output
 from windfall.server.files.disk_guard import DiskGuard
@@ -159,7 +159,7 @@ class BagCalls:
         if len(body) <= LARGE:
             with suppress(readers.TooHeavy):
                 return await self._in_thread(lambda: readers.read_bag(body, owner, key, patient=False))
-        return await self._workers.read(Job("bag", owner, key), body)
+        return await self._workers.read(ReadJob("bag", owner, key), body)
 
     async def _admit(self, owner: str, more: int) -> None:
         """Check the quota for a new description; a short one does not count."""
@@ -226,7 +226,7 @@ class BagCalls:
         if len(body) <= LARGE:
             return await self._in_thread(lambda: readers.APPENDERS[kind](body, outline, key))
         outline.targets = [readers.without_texts(target) for target in outline.targets]
-        return await self._workers.read(Job(kind, outline.owner, key, outline), body)
+        return await self._workers.read(ReadJob(kind, outline.owner, key, outline), body)
 
     async def appended(self, request: Request) -> Response:
         """Return the sources that `append` and `extend` added to the bag's `spec`."""

@@ -1,6 +1,6 @@
 """A worker process: it reads large submissions, so that the server's interpreter never holds its lock for long.
 
-The socket on standard input brings one job after the other: a `Job`, then the body.  An answer is the event and the
+The socket on standard input brings one job after the other: a `ReadJob`, then the body.  An answer is the event and the
 blobs it names, or an error as the API encodes it.  The process has bounds of memory and time, and ends when the server
 does.
 """
@@ -28,14 +28,14 @@ LENGTHS = struct.Struct("!QQ")
 PIECE = 1 << 20
 
 
-class Job(msgspec.Struct):
+class ReadJob(msgspec.Struct):
     kind: str  # "bag", "show", or a key of readers.APPENDERS
     owner: str
     key: str = ""
     bag: readers.Outline | None = None
 
 
-class Answer(msgspec.Struct):
+class ReadAnswer(msgspec.Struct):
     submit: events.Submit | None = None
     append: events.Append | None = None
     part: events.AppendPart | None = None
@@ -45,7 +45,7 @@ class Answer(msgspec.Struct):
     status: int = 200
 
 
-_decode = msgspec.msgpack.Decoder(Job).decode
+_decode = msgspec.msgpack.Decoder(ReadJob).decode
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -63,31 +63,31 @@ def main() -> None:
             send(server, answer)
 
 
-def _run(head: bytes, body: bytes) -> Answer:
+def _run(head: bytes, body: bytes) -> ReadAnswer:
     try:
         job = _decode(head)
         if job.kind == "show":
-            return Answer(shown=readers.show_bag(body))
+            return ReadAnswer(shown=readers.show_bag(body))
         event, inputs = _read(job, body)
     except MemoryError:
         return _failure(TooLarge("reading the request takes too much memory", "send it in several parts"))
     except Exception as error:
         return _failure(error)
-    return Answer(
+    return ReadAnswer(
         submit=event if isinstance(event, events.Submit) else None,
         append=event if isinstance(event, events.Append) else None,
         part=event if isinstance(event, events.AppendPart) else None, inputs=inputs)
 
 
-def _read(job: Job, body: bytes) -> readers.Read:
+def _read(job: ReadJob, body: bytes) -> readers.Read:
     if job.bag is None:
         return readers.read_bag(body, job.owner, job.key, patient=True)
     return readers.APPENDERS[job.kind](body, job.bag, job.key)
 
 
-def _failure(error: Exception) -> Answer:
+def _failure(error: Exception) -> ReadAnswer:
     told = to_client_error(error)
-    return Answer(error=_encode(told.to_wire()), status=told.status)
+    return ReadAnswer(error=_encode(told.to_wire()), status=told.status)
 
 
 # --- frames ---------------------------------------------------------------------------------------------------

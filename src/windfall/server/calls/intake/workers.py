@@ -29,7 +29,7 @@ MOST = 4  # workers
 WAITING = 8  # jobs of one owner that may wait
 IDLE_S = 60.0
 
-_decode = msgspec.msgpack.Decoder(process.Answer).decode
+_decode = msgspec.msgpack.Decoder(process.ReadAnswer).decode
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -46,7 +46,7 @@ class Worker:
         self._socket = ours
         self._socket.settimeout(process.TIME_S)
 
-    def run(self, job: process.Job, body: bytes | bytearray) -> process.Answer:
+    def run(self, job: process.ReadJob, body: bytes | bytearray) -> process.ReadAnswer:
         process.send(self._socket, _encode(job), body)
         received = process.receive(self._socket)
         if received is None:
@@ -69,7 +69,7 @@ class Workers:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
 
-    async def read(self, job: process.Job, body: bytes | bytearray) -> Read:
+    async def read(self, job: process.ReadJob, body: bytes | bytearray) -> Read:
         """Have a worker read a submission; raise what it raises."""
         answer = await self._answer(job, body)
         event = answer.submit or answer.append or answer.part
@@ -78,9 +78,9 @@ class Workers:
 
     async def show(self, owner: str, packed: bytes) -> bytes:
         """Have a worker write a bag's specification as JSON."""
-        return (await self._answer(process.Job("show", owner), packed)).shown
+        return (await self._answer(process.ReadJob("show", owner), packed)).shown
 
-    async def _answer(self, job: process.Job, body: bytes | bytearray) -> process.Answer:
+    async def _answer(self, job: process.ReadJob, body: bytes | bytearray) -> process.ReadAnswer:
         async with self._turn(job.owner):
             answer = await self._loop.run_in_executor(self._threads, self._run, job, body)
         if answer.error:
@@ -103,7 +103,7 @@ class Workers:
                 del self._owners[owner]
             self._rest()
 
-    def _run(self, job: process.Job, body: bytes | bytearray) -> process.Answer:
+    def _run(self, job: process.ReadJob, body: bytes | bytearray) -> process.ReadAnswer:
         """Run a job on an idle worker, or on a new one; in a thread."""
         worker = self._take()
         try:
