@@ -136,7 +136,10 @@ def test_serves_lists_the_policies_an_expression_fits() -> None:
     ("Host.Name == 'a'", 14, "single quote", '"'),
     ("Host.Name == \"a\\n\"", 16, "unknown escape", ""),
     ("Höst.Name == 1", 2, "allowed only inside a text", ""),
-    ("Tail ?: true", 6, "not expected", "isUndefined"),
+    ("Host.Cores ?: \"a\"", 15, "a number in one case, a text in the other", "same type"),
+    ("Tail ?:", 8, "ends too early", ""),
+    ("substr(1, 2)", 8, "argument 1 of substr must be a text", ""),
+    ("versioncmp(\"1\", 2)", 17, "argument 2 of versioncmp must be a text", ""),
     ('Host["Name"] == "a"', 1, "no attribute 'Host'", "Host.Name"),
     ('Host.Name["a"] == "a"', 10, "not expected", "subscripts"),
     ("[a = 1].a == 1", 1, "not expected", "records"),
@@ -166,8 +169,8 @@ def test_invalid_expression_is_refused_with_column_and_hint(text: str, column: i
 
 @pytest.mark.parametrize("name", [
     "time", "random", "userHome", "absTime", "dayTime", "relTime", "formatTime", "splitTime", "gettimeofday",
-    "CurrentTime", "eval", "debug", "unparse", "userMap", "getenv", "envV1ToV2", "join", "replaceAll", "pow", "split",
-    "evalInEachContext", "nonsense", "interval", "string", "substr", "mergeEnvironment",
+    "CurrentTime", "eval", "debug", "unparse", "userMap", "getenv", "envV1ToV2", "replaceAll", "split",
+    "stringListMember", "evalInEachContext", "nonsense", "interval", "isClassAd", "mergeEnvironment",
 ])  # fmt: skip
 def test_unlisted_functions_are_refused(name: str) -> None:
     error = complaint(f'{name}("x") == 1')

@@ -157,11 +157,17 @@ class ExpressionParser:
     # --- grammar
 
     def expression(self) -> Term:
-        """Read a condition with its two cases, or an expression without `?`."""
+        """Read a condition with its two cases, a value with its substitute (`x ?: y`), or an expression without `?`."""
         term = self.binary(1)
-        if not self.take("?"):
+        substitute = self.take("?:")
+        if not substitute and not self.take("?"):
             return term
         self.plain = self.plain and self.nesting > 0
+        if substitute:  # of an undefined value
+            self.deeper()
+            other = self.expression()
+            self.nesting -= 1
+            return Term(self.same(term, other), term.at)
         self.need(term, TRUTH, "the operand before ?")
         self.deeper()
         first = self.expression()
