@@ -387,3 +387,18 @@ def test_a_source_is_compiled_once_for_all_applications(windfall: CommandLine) -
     assert run(windfall, two)["tasks"] == 3, "the server does not have that"
     kept.write_text("{")
     assert run(windfall, two)["tasks"] == 3 and json.loads(kept.read_text())
+
+
+def test_set_gives_a_graph_its_constants(windfall: CommandLine) -> None:
+    """A name that the graph does not use is refused: it may be misspelt."""
+    params = '<param name="i" type="integer" mode="in"/><param name="r" type="real" mode="out"/>'
+    windfall.write("f.xml", f'<component type="abstract" name="f"><params>{params}</params></component>')
+    windfall.write("loop.query", "par (i := 0; n - 1) do\n  compute f(i * step, a[i]);\nenddo\n")
+    compile_ = ("compile", "loop.query", "--components", "f.xml")
+    assert windfall.json(*compile_, "--set", "n=3", "--set", "step=2")["tasks"] == 3
+    for options, said in (
+        ([], "--set n=…"), (["--set", "n=3", "--set", "stap=2"], "its graph does not use such a constant"),
+        (["--set", "n=x", "--set", "step=2"], "this is a text"), (["--set", "n=3", "--set", "a=2"], "loop.query:2"),
+    ):
+        done = windfall(*compile_, *options)
+        assert done.returncode == 2 and said in done.stderr, done.stderr

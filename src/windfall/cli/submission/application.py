@@ -30,7 +30,7 @@ def _add_shared(parser: Adds) -> None:
     parser.add_argument("--components", metavar="PATH", type=Path, action="append", default=[],
                         help="a file or a folder with components; they come before the catalogue's")
     parser.add_argument("--set", metavar="NAME=VALUE", dest="given", action="append", default=[],
-                        help="the value of one of the application's parameters")
+                        help="the value of a parameter of the application, or of a constant that its graph uses")
 
 
 def add_options(parser: Adds) -> None:

@@ -8,6 +8,7 @@ arguments on demand, a slice at a time, so the first task can run before the las
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -193,17 +194,31 @@ def _circle(wiring: Wiring, nodes: list[int]) -> BadInput:
 
 
 def _values(application: Application, given: Mapping[str, str]) -> dict[str, Column]:
+    """Return the values of parameters, and of constants that the graph uses without declaring them."""
     params = {parameter.name: parameter for parameter in application.params}
-    for name in given:
-        if name not in params or params[name].mode != "in":
-            raise BadInput(f"'{application.name}' has no parameter '{name}' of mode in",
-                           f"it has: {', '.join(p.name for p in application.params if p.mode == 'in') or 'none'}")
     found = {}
+    for name, words in given.items():
+        if name not in params and re.search(rf"(?<![\w.]){re.escape(name)}\b", application.source.text):
+            found[name] = _constant(name, words)
+        elif name not in params or params[name].mode != "in":
+            raise BadInput(f"'{application.name}' has no parameter '{name}' of mode in, and its graph does not use "
+                           "such a constant" if name not in params else f"'{name}' is no parameter of mode in",
+                           f"it has: {', '.join(p.name for p in application.params if p.mode == 'in') or 'none'}")
     for parameter in application.params:
         text = given.get(parameter.name, parameter.value)
         if text is not None and parameter.mode == "in":
             found[parameter.name] = _value(parameter, text)
     return found
+
+
+def _constant(name: str, text: str) -> Column:
+    """Return a constant of the type that its text shows: a whole number, a number, or else a text."""
+    if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) is None:
+        raise BadInput(f"'{name[:60]}' cannot be the name of a constant", "letters, digits and _")
+    kind = "integer" if re.fullmatch(r"[+-]?[0-9]+", text) else "string"
+    if kind == "string" and re.fullmatch(r"[+-]?([0-9]+\.[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", text):
+        kind = "real"
+    return _value(Parameter(name=name, type=kind, mode="in"), text)
 
 
 def _value(parameter: Parameter, text: str) -> Column:

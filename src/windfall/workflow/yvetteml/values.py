@@ -88,7 +88,7 @@ def _unknown(node: ast.Name, frame: Frame) -> str:
     if node.name in frame.declared:
         return f"it is a parameter, known when it runs; to use it here, give it before: --set {node.name}=…"
     near = nearest(node.name, frame.values)
-    return f"did you mean '{near}'?" if near else f"assign it before: {node.name} := …;"
+    return f"did you mean '{near}'?" if near else f"assign it before: {node.name} := …; or give it: --set {node.name}=…"
 
 
 # --- arithmetic ----------------------------------------------------------------------------------------------------
