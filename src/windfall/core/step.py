@@ -21,7 +21,7 @@ from windfall.core.decide.grant.wake import grant_on_hosts, grant_to_waiting, of
 from windfall.core.decide.hosts import quarantine as hosts
 from windfall.core.decide.provision import reconcile, salvage, site_orders, site_session, site_watch
 from windfall.core.decide.replicas import by_deadline, scan
-from windfall.core.decide.requests import append, attendance, bags, owners, sites, submit, tokens
+from windfall.core.decide.requests import append, attendance, bags, owners, rerun, sites, submit, tokens
 from windfall.core.messages import effects as x, events as e, facts as f
 from windfall.core.persist.snapshot import dump_state, load_state, mark_saved, rebuild
 from windfall.core.state.world import State
@@ -183,6 +183,7 @@ _HANDLERS: dict[type, Callable[[Turn, Any], None]] = {
     e.Pause: bags.pause,
     e.Cancel: bags.cancel,
     e.Retry: bags.retry,
+    e.Rerun: rerun.rerun,
     e.InputsGathered: bags.inputs_gathered,
     e.Remove: bags.remove,
     e.AddSite: sites.add_site,

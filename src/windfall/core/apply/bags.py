@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from windfall.core.messages import facts as f
-from windfall.core.messages.lifecycle import CANCELLED, FIRST_FINAL, LOST, READY, WAITING
+from windfall.core.messages.lifecycle import CANCELLED, FIRST_FINAL, LOST, READY, SUCCEEDED, WAITING
 from windfall.core.state import accounts
 from windfall.core.state.bag_data import link_up, new_bag_data
 from windfall.core.state.classes import (
@@ -13,6 +13,7 @@ from windfall.core.state.classes import (
     append_key,
     class_of,
     digest,
+    forget_class,
     maybe_end,
     new_generation,
     note_replica_news,
@@ -20,6 +21,7 @@ from windfall.core.state.classes import (
     recount,
     release_dependents,
     relist_all,
+    reshape,
     resume_bag,
     set_task,
     split_by_target,
@@ -29,7 +31,7 @@ from windfall.core.state.classes import (
 )
 from windfall.core.state.columns import Tasks
 from windfall.core.state.graph import Graph, as_pairs, graph_of
-from windfall.core.state.load import add_row_load, drop_attempts, free_row
+from windfall.core.state.load import OUTDATED, add_row_load, drop_attempts, free_row
 from windfall.core.state.moves import TASKS
 from windfall.core.state.world import BagState, State, all_ready_counts
 from windfall.model.checks.bag import TASK_PILOT_POLICIES
@@ -205,12 +207,7 @@ def bag_removed(state: State, fact: f.BagRemoved) -> None:
     state.bags_by_data -= bag.data_selection is not None
     state.dropped_chunks += bag.chunk_names()
     for cls in bag.classes.values():
-        state.relist(cls)
-        state.classes.pop(cls.number, None)
-        for pc in state.pilot_classes.values():
-            pc.milli_cores.pop(cls.number, None)
-        for name in state.provisioned_sites:
-            state.sites[name].best_shapes.pop(cls.number, None)
+        forget_class(state, cls)
     for key in [k for k, v in state.keys.items() if v[0] == fact.bag]:
         del state.keys[key]
 
@@ -256,8 +253,8 @@ def tasks_retried(state: State, fact: f.TasksRetried) -> None:
     t = bag.tasks
     if not bag.counts[READY]:
         bag.last_granted = fact.at
-    if fact.why == "copies":
-        _take_back(state, bag, fact.runs)
+    if fact.why != "user":
+        _take_back(state, bag, fact)
     for first, count in fact.runs:
         for lo, target, hi in split_by_target(bag, first, count):
             new_generation(state, bag, target, lo, hi)
@@ -274,27 +271,42 @@ def tasks_retried(state: State, fact: f.TasksRetried) -> None:
     relist_all(state, bag)
 
 
-def _take_back(state: State, bag: BagState, runs: f.Runs) -> None:
-    """Let succeeded tasks run again; the tasks that depend on them wait again."""
+def _take_back(state: State, bag: BagState, fact: f.TasksRetried) -> None:
+    """Let succeeded tasks run again; the tasks that depend on them wait again, for files that are gathered anew."""
     done = [t for t in bag.targets if target_done(bag, t)]
-    for first, count in runs:
+    for first, count in fact.runs:
         for lo, target, hi in split_by_target(bag, first, count):
-            bag.targets[target].not_succeeded += hi - lo
-        if bag.graph is not None:
-            _hold_dependents(state, bag, bag.graph, range(first, first + count))
+            succeeded = lo + np.flatnonzero(bag.tasks.np_state[lo:hi] == SUCCEEDED)
+            bag.targets[target].not_succeeded += len(succeeded)
+            if bag.graph is not None:
+                _hold_dependents(state, bag, bag.graph, succeeded.tolist())
     while undone := [t for t in done if not target_done(bag, t)]:
         done = [t for t in done if t not in undone]
-        for index in [index for target in undone for index in target.dependents]:
-            bag.targets[index].pending += 1
+        for after in [bag.targets[index] for target in undone for index in target.dependents]:
+            after.pending += 1
+            after.inputs_pending = after.inputs_pending or (fact.why == "rerun" and after.shape.gathers)
 
 
-def _hold_dependents(state: State, bag: BagState, graph: Graph, tasks: range) -> None:
+def _hold_dependents(state: State, bag: BagState, graph: Graph, tasks: list[int]) -> None:
     """Let the tasks wait again that depend on tasks which must run again."""
     for task in tasks:
         for after in graph.after(task):
             graph.pending[after] += 1
             if bag.tasks.state[after] == READY:
                 set_task(state, bag, after, WAITING)
+
+
+def bag_revised(state: State, fact: f.BagRevised) -> None:
+    bag = state.bags[fact.bag]
+    bag.spec, bag.spec_saved = fact.spec, False
+    bag.revised = bag.changed = fact.at
+    bag.reread = len(bag.appended)
+    for first, count in fact.outdated:
+        bag.tasks.np_flags[first : first + count] |= OUTDATED
+        bag.tasks.mark(first, first + count - 1)
+    if [target.shape for target in bag.targets] != fact.targets:
+        reshape(state, bag, fact.targets)
+        accounts.recount(state)
 
 
 def target_gathered(state: State, fact: f.InputsGathered) -> None:

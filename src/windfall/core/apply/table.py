@@ -30,6 +30,7 @@ HANDLERS: dict[type, Callable[[State, Any], None]] = {
     f.BagRemoved: bags.bag_removed,
     f.TasksCancelled: bags.tasks_cancelled,
     f.TasksRetried: bags.tasks_retried,
+    f.BagRevised: bags.bag_revised,
     f.InputsGathered: bags.target_gathered,
     f.BatchReleased: bags.batch_released,
     f.SiteAdded: pilots.site_added,

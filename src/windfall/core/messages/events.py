@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from windfall.core.messages.facts import DataSelection, DataShape, Limits, TargetShape
+from windfall.core.messages.facts import DataSelection, DataShape, Limits, Runs, TargetShape
 
 
 class Event(msgspec.Struct, gc=False):
@@ -91,6 +91,18 @@ class InputsGathered(Event):
 class Retry(Event):
     bag: int
     tasks: list[int] | NDArray[np.int64] | None
+    by: str = ""
+
+
+class Rerun(Event):
+    """Run again the tasks that failed, or that a change of the specification concerns, and what depends on them."""
+
+    bag: int
+    which: str = ""  # "failed", "changed" or "all"; "": what failed or changed
+    spec: bytes = b""  # the changed Bag, as msgpack; nothing: it has not changed
+    targets: list[TargetShape] = []
+    concerned: Runs = []  # tasks that the change concerns
+    seen: tuple[int, int] = (0, 0)  # `revised`, and how many sources were appended, when the change was worked out
     by: str = ""
 
 

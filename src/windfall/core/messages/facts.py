@@ -190,7 +190,19 @@ class TasksRetried(Fact, tag="tasks-retried/1"):
     bag: int
     runs: Runs
     by: str = ""  # who asked for it
-    why: str = "user"  # or "copies": what they left behind is gone, and is needed
+    # or "rerun": what succeeded may run again, too; "copies": what they left behind is gone, and is needed
+    why: str = "user"
+
+
+class BagRevised(Fact, tag="bag-revised/1"):
+    """The bag's specification as it is from now on; its tasks, and how many each target has, stay."""
+
+    at: int
+    bag: int
+    spec: bytes  # the Bag, as msgpack
+    targets: list[TargetShape]
+    outdated: Runs  # tasks that the change concerns, and whose results stay
+    by: str = ""  # who asked for it
 
 
 class InputsGathered(Fact, tag="target-gathered/1"):
@@ -607,5 +619,5 @@ FACTS = (
     LinkKnown, CopiesLost, IntentsLeaving, SiteDrained, SiteRemoved, SiteJudged, SiteNoted,
     HostJudged,
     BudgetSet, AllowanceSet, PolicySet, WeightSet, BagAged,
-    PartAppended,
+    PartAppended, BagRevised,
 )

@@ -157,9 +157,15 @@ def _cancelled(fact: f.TasksCancelled, who: Protagonist) -> Iterator[StoryLine]:
 
 def _retried(fact: f.TasksRetried, who: Protagonist) -> Iterator[StoryLine]:
     if fact.bag == who.bag and _within(fact.runs, who.task):
-        text = f"{_somebody(fact.by)} asked to run the task again" if fact.why == "user" else (
-            "the task must run again: its output is gone, and another task needs it")
+        text = "the task must run again: its output is gone, and another task needs it" if fact.why == "copies" else (
+            f"{_somebody(fact.by)} asked to run the task again")
         yield StoryLine(fact.at, "retried", text)
+
+
+def _revised(fact: f.BagRevised, who: Protagonist) -> Iterator[StoryLine]:
+    if fact.bag == who.bag:
+        kept = "; the task keeps its result of before" if _within(fact.outdated, who.task) else ""
+        yield StoryLine(fact.at, "revised", f"{_somebody(fact.by)} had the bag's files read again{kept}")
 
 
 def _copies_lost(fact: f.CopiesLost, who: Protagonist) -> Iterator[StoryLine]:
@@ -294,8 +300,8 @@ _TELLERS: dict[type, Callable[[Any, Protagonist], Iterator[StoryLine]]] = {
     f.BagSubmitted: _submitted, f.TasksAppended: _appended, f.PartAppended: _appended, f.BagClosed: _closed,
     f.BagPaused: _paused, f.PolicySet: _policy_set, f.BudgetSet: _budget_set, f.BagAged: _aged,
     f.InputsGathered: _gathered, f.BatchReleased: _batch_released, f.TasksCancelled: _cancelled,
-    f.TasksRetried: _retried, f.CopiesLost: _copies_lost, f.Granted: _granted, f.Adopted: _adopted,
-    f.Started: _started, f.Finished: _finished, f.Ended: _ended, f.PilotDraining: _draining,
+    f.TasksRetried: _retried, f.BagRevised: _revised, f.CopiesLost: _copies_lost, f.Granted: _granted,
+    f.Adopted: _adopted, f.Started: _started, f.Finished: _finished, f.Ended: _ended, f.PilotDraining: _draining,
     f.PilotEnded: _pilot_ended, f.IntentsMade: _requested, f.IntentsAccepted: _accepted,
     f.IntentsEnded: _request_over,
 }  # fmt: skip

@@ -107,6 +107,30 @@ def new_class(state: State, bag: BagState, target: int, variant: int, number: in
     return cls
 
 
+def forget_class(state: State, cls: TaskClass) -> None:
+    """Take a class off all lists."""
+    state.relist(cls)
+    state.classes.pop(cls.number, None)
+    for pc in state.pilot_classes.values():
+        pc.milli_cores.pop(cls.number, None)
+    for name in state.provisioned_sites:
+        state.sites[name].best_shapes.pop(cls.number, None)
+
+
+def reshape(state: State, bag: BagState, shapes: list[f.TargetShape]) -> None:
+    """Give the targets of a bag without ready tasks other shapes, and make its classes afresh, under their numbers."""
+    for place, shape in enumerate(shapes):
+        bag.targets[place].shape = shape
+    old, bag.classes = bag.classes, {}
+    for (target, variant), cls in old.items():
+        forget_class(state, cls)
+        fresh = new_class(state, bag, target, variant, cls.number)
+        fresh.message_bytes = max(fresh.message_bytes, cls.message_bytes)
+        fresh.mean, fresh.successes = cls.mean, cls.successes
+    for first, target, end in spans(bag):
+        bag.classes[target, 0].backlog.add_run(first, end - first)
+
+
 def recount(bag: BagState) -> None:
     """Count the ready tasks of every class afresh, in one pass over the columns."""
     plain = len(bag.classes) == len(bag.targets)  # no task has left its target's first class

@@ -13,6 +13,7 @@ from windfall.core.state.moves import ATTEMPTS
 from windfall.core.state.world import PilotState, State, TaskClass
 
 OUTSTANDING = 1  # flag of a task: an attempt was lost and may still report
+OUTDATED = 2  # flag of a task: its result stays, and a later change of the specification concerns it
 
 
 def drop_attempts(state: State, bag: int, runs: f.Runs) -> None:

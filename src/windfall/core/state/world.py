@@ -174,6 +174,8 @@ class BagState:
     aged_since: int = 0  # since when, having waited long, it goes before its owner's others; 0: it does not
     replicas_granted: int = 0  # attempts that were granted while another one of the same task was in play
     replica_waste: int = 0  # ms of cores, of attempts that another one made needless
+    revised: int = 0  # when its specification changed last; 0: it is as submitted
+    reread: int = 0  # entries of `appended` whose files the specification holds since then
     spec_saved: bool = field(default=False, metadata=SESSION)  # its specification is in a snapshot
     saved_appends: int = field(default=0, metadata=SESSION)
     batch_timer_set: bool = field(default=False, metadata=SESSION)  # a timer runs for an incomplete batch
