@@ -100,6 +100,7 @@ class AsyncClient:
     running = _awaited(Client.running)
     cancel = _awaited(Client.cancel)
     retry = _awaited(Client.retry)
+    rerun = _awaited(Client.rerun)
     pause = _awaited(Client.pause)
     unpause = _awaited(Client.unpause)
     remove = _awaited(Client.remove)

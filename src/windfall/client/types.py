@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any, NotRequired, TypedDict
 
 __all__ = [
-    "Appended", "BagInfo", "BagSummary", "Cause", "File", "Health", "PilotInfo", "Place", "Row", "SiteInfo", "Slow",
-    "Statistics", "Submitted", "TargetInfo", "TaskInfo", "TokenMade", "TrialMade", "Update",
+    "Appended", "BagInfo", "BagSummary", "Cause", "Change", "File", "Health", "PilotInfo", "Place", "RerunDone", "Row",
+    "SiteInfo", "Slow", "Statistics", "Submitted", "TargetInfo", "TaskInfo", "TokenMade", "TrialMade", "Update",
 ]
 
 File = tuple[str, str, int, int]
@@ -26,6 +26,22 @@ class Submitted(TypedDict):
 class Appended(TypedDict):
     first: int
     count: int
+
+
+class Change(TypedDict):
+    target: str
+    what: str
+    concerns: bool
+
+
+class RerunDone(TypedDict):
+    count: int
+    outdated: int
+    changes: list[Change]
+    changed: int
+    new: int
+    gone: int
+    kept: list[str]
 
 
 class TargetInfo(TypedDict):
@@ -56,6 +72,7 @@ class BagInfo(BagSummary):
     expected: int | None  # in its tail: when it should end, if that can be told
     late: int  # in its tail: tasks that should have ended by now
     problem: str  # what keeps the server from granting anything at all; "" if nothing does
+    revised: int | None  # when `rerun` read its files last; None: they are as submitted
     position: int
 
 

@@ -237,6 +237,13 @@ class Policy(SpecRecord, frozen=True):
                 msgspec.structs.force_setattr(self, name, str(value))
 
 
+class Origin(SpecRecord, frozen=True):
+    """The words in which a person described the bag, so that `rerun` can read their files again."""
+
+    folder: str  # absolute
+    words: dict[str, str | int | list[str]]  # the arguments of `windfall run` that describe tasks, by name
+
+
 class Flows(SpecRecord, frozen=True):
     """Files that go from task to task, as columns: `after[k]` waits for `before[k]` and gets one of its outputs.
 
@@ -261,6 +268,7 @@ class Bag(SpecRecord, frozen=True):
     absence: int = 0  # ms for which nobody may follow it or append to it, if it is open; then it is closed; 0: any time
     edges: list[tuple[int, int]] = []  # prerequisites between tasks: (before, after), numbers within the bag
     flows: Flows | None = None  # files between them; a flow is a prerequisite, too
+    origin: Origin | None = None  # None: nobody can read the bag's files again
 
 
 class Piece(SpecRecord, frozen=True):

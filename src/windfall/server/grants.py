@@ -66,7 +66,7 @@ class _AppendFlows(msgspec.Struct, array_like=True):
 
 
 _decode_bag = msgspec.msgpack.Decoder(_BagOfTargets).decode
-_decode_appended = msgspec.msgpack.Decoder(JournaledAppend).decode
+decode_appended = msgspec.msgpack.Decoder(JournaledAppend).decode
 _decode_target_append = msgspec.msgpack.Decoder(_TargetAppend).decode
 _decode_source = msgspec.msgpack.Decoder(Source).decode
 _decode_append_flows = msgspec.msgpack.Decoder(_AppendFlows).decode
@@ -79,6 +79,7 @@ class Rendering:
 
     def __init__(self, bag: BagState, find: Find, made_by: MadeBy) -> None:
         self._find = find
+        self.read = bag.spec  # another one, once the bag has been revised
         spec = _decode_bag(bag.spec)
         self._flows: TaskFlows | None = None
         self._flowed = 0  # entries of bag.appended that `_flows` has taken in
@@ -103,22 +104,25 @@ class Rendering:
         appended = self._bag.appended
         at = self._appended.get(target, 0)
         if at < len(appended):
-            for packed in appended[at:]:
+            for place, packed in enumerate(appended[at:], at):
                 more = _decode_target_append(packed)
                 if more.target == target:
-                    found.extend(_decode_source(more.source), more.files, packed)
+                    files = more.files if place >= self._bag.reread else ()
+                    found.extend(_decode_source(more.source), files, packed)
             self._appended[target] = len(appended)
         return found
 
-    def appended(self, packed: list[bytes]) -> list[schema.AppendedSource]:
-        """Return the appended sources, decoded for the API."""
+    def appended(self, packed: list[bytes], first: int) -> list[schema.AppendedSource]:
+        """Return appended sources, `first` and those after it, decoded for the API."""
         names = [target.name for target in self.spec.targets]
-        return [schema.AppendedSource(names[more.target], more.source, more.files, _pairs(more.edges), more.flows)
-                for more in map(_decode_appended, packed)]
+        return [schema.AppendedSource(names[more.target], more.source, more.files if place >= self._bag.reread else [],
+                                      _pairs(more.edges), more.flows)
+                for place, more in enumerate(map(decode_appended, packed), first)]
 
     def family_files(self, target: int) -> list[Files]:
         """Return the files of each family of a target, appended ones included."""
-        seen, files = self._families.get(target, (0, [each.files for each in self.spec.targets[target].families]))
+        own: list[Files] = [each.files for each in self.spec.targets[target].families]
+        seen, files = self._families.get(target, (self._bag.reread, own))
         later = self._bag.appended[seen:] if files else []
         for more in map(_decode_target_append, later):
             if more.target == target:
@@ -272,7 +276,7 @@ class Renderings:
 
     def of(self, bag: BagState) -> Rendering:
         found = self._kept.get(bag.number)
-        if found is None:
+        if found is None or found.read is not bag.spec:
             found = self._kept[bag.number] = Rendering(bag, self.find, self.made_by)
             if len(self._kept) > MAX_RENDERINGS:
                 self._kept.popitem(last=False)

@@ -115,6 +115,18 @@ def tell(story: Story) -> None:
     story.do(e.SetPolicy(0, ruled, {"rank": "", "sites": 'Site.Name =!= "slow"'}, "ann"))
     _fill_batches(story)
     _go_on(story, bags, old)
+    _run_again(story)
+
+
+def _run_again(story: Story) -> None:
+    """A failed task starts again with another specification; the other keeps its result."""
+    bag = int(story.do(submission(0, "gil", Bag(name="mended", targets=[sweep(2, retries=0)]), "mended")).value)
+    story.do(e.AddSite(0, "gil", "gil", "local"))
+    pilot = story.pilot("mender", 2, "gil")
+    good, bad = story.exchange(pilot, want=2)
+    story.exchange(pilot, reports=[e.Report(good, wall=5), e.Report(bad, "failed", "exit", exit=1)])
+    made = submission(0, "gil", Bag(name="mended", targets=[sweep(2, retries=0, time=60_000)]))
+    story.do(e.Rerun(0, bag, "failed", spec=made.spec, targets=made.targets, concerned=[(0, 2)], by="gil"))
 
 
 def _grow(story: Story) -> int:

@@ -58,6 +58,7 @@ def bag_view(state: State, now: int, number: int) -> dict[str, Any]:
     view["expected"] = expected_last_end(state, now, bag) or None
     view["late"] = count_late(state, now, bag)
     view["problem"] = "" if bag.ended else state.disk_problem
+    view["revised"] = bag.revised or None
     return view
 
 

@@ -35,6 +35,7 @@ from windfall.model.spec import (
     Input,
     Items,
     Lines,
+    Origin,
     Placed,
     Policy,
     Source,
@@ -128,9 +129,18 @@ def check_head(bag: Bag) -> None:
         raise BadInput("absence must be 1 min to 365 d, and the bag must be open", "leave it out: the bag stays open")
     if bag.policy.fail_over:
         _name(bag.policy.fail_over, "fail-over")
+    if bag.origin is not None:
+        _origin(bag.origin)
     if not bag.targets:
         raise BadInput("the bag has no target", "give it a command")
     at_most(len(bag.targets), MAX_TARGETS, "targets in a bag")
+
+
+def _origin(origin: Origin) -> None:
+    texts = [text for words in origin.words.values() for text in (words if isinstance(words, list) else [str(words)])]
+    for text in (origin.folder, *origin.words, *texts):
+        check_text(text, "origin")
+    at_most(sum(map(len, (origin.folder, *origin.words, *texts))), MAX_TEXT, "characters in the bag's origin")
 
 
 def check_whole(bag: Bag) -> None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from windfall.core.decide.grant.order import POLICIES, looked_at, prospects
 from windfall.core.decide.replicas.caps import effective_policy
+from windfall.core.decide.requests.rerun import selection, total
 from windfall.core.messages import events
 from windfall.core.messages.lifecycle import FIRST_FINAL, TASK_STATES, WAITING
 from windfall.core.read import explain, host_views, views as queries
@@ -28,6 +29,7 @@ from windfall.server.calls.intake import readers
 from windfall.server.calls.intake.process import ReadJob
 from windfall.server.calls.intake.workers import Workers
 from windfall.server.calls.logs import LOOK_S, LiveOutput, stream_output
+from windfall.server.calls.reruns import answer, read_rerun, stored
 from windfall.server.files.disk_guard import DiskGuard
 from windfall.server.files.quota import Quota
 from windfall.server.grants import Rendering, Renderings
@@ -235,7 +237,7 @@ class BagCalls:
         following = after + len(packed)
         next_ = following if following < len(bag.appended) else None
         encoded = await self._in_thread(
-            lambda: msgspec.json.encode(schema.AppendedPage(rendering.appended(packed), next_)))
+            lambda: msgspec.json.encode(schema.AppendedPage(rendering.appended(packed, after), next_)))
         return Response(encoded, 200, JSON)
 
     # --- orders -----------------------------------------------------------------------------------------------
@@ -304,6 +306,20 @@ class BagCalls:
         tasks = await self._to_retry(bag, _selection(request, bag))
         done = await self._writer.do(events.Retry(0, bag.number, tasks, by=request.who.owner))
         return reply_json(schema.TaskCount(done.value))
+
+    async def rerun(self, request: Request) -> Response:
+        """Run again what failed or changed; the body may hold the bag as its files say now."""
+        self._disk.admit()
+        bag, body, had = self._own_bag(request), request.body, stored(self._own_bag(request))
+        request.body = b""
+        await self._admit(bag.owner, len(body))
+        asked = await self._in_thread(lambda: read_rerun(body, bag, had, bag.owner))
+        if asked.dry:
+            chosen = selection(self._state, asked.event)
+            return reply_json(answer(asked.revision, total(chosen.again), total(chosen.outdated)))
+        inputs = _inputs_of(asked.revision.bag) if asked.revision is not None and asked.event.spec else {}
+        done = await self._do_with_inputs(asked.event, bag.owner, inputs)
+        return reply_json(answer(asked.revision, done.value, done.extra))
 
     async def _to_retry(self, bag: BagState, chosen: schema.Selection) -> Any:
         """Return the tasks to retry: those named, or those of one cause of failure; None means all failed ones."""

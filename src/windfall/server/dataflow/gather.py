@@ -143,6 +143,7 @@ class Gatherer:
             return
         if bag.number in self._writer.state.bags:
             self._keep((bag.number, target), taken)
+            self._renderings.forget(bag.number)  # it may have the files that were taken before a rerun
             await self._writer.do(events.InputsGathered(0, bag.number, target))
 
     def _keep(self, place: tuple[int, int], taken: TargetOutputs) -> None:

@@ -79,6 +79,8 @@ def _users(b: BagCalls) -> list[Route]:
               summary="cancel tasks"),
         Route("POST", bag + "/retry", b.retry, limit=MAX_SELECTION, takes=s.Selection, gives=s.TaskCount,
               summary="retry tasks"),
+        Route("POST", bag + "/rerun", b.rerun, limit=big, takes=s.Rerun, gives=s.RerunDone,
+              summary="run again what failed or changed, with the bag as its files say now"),
         Route("GET", bag + "/results", b.results, gives=s.ResultPage, summary="list results, one row per ended task"),
         Route("GET", bag + "/statistics", b.statistics, gives=s.Statistics, summary="show a bag's statistics"),
         Route("GET", bag + "/failures", b.failures, gives=s.Failures,

@@ -15,7 +15,7 @@ from msgspec import Meta, Struct
 from windfall.core.messages import events
 from windfall.core.messages.facts import Limits
 from windfall.core.read.story import StoryLine
-from windfall.model.spec import MAX_SELECTED, MAX_TASKS, MAX_WEIGHT, Flows, Items, Lines, Sweep
+from windfall.model.spec import MAX_SELECTED, MAX_TASKS, MAX_WEIGHT, Bag, Flows, Items, Lines, Sweep
 from windfall.wire.messages import MAX_ATTEMPTS, MAX_REPORTS
 
 MAX_COUNT = 1 << 53
@@ -214,6 +214,28 @@ class Selection(Struct, forbid_unknown_fields=True):
     note: Line | None = None
 
 
+class Rerun(Struct, forbid_unknown_fields=True):
+    bag: Bag | None = None  # as its files say now; null: as it is
+    which: Literal["", "failed", "changed", "all"] = ""  # "": what failed or changed
+    dry: bool = False  # only tell
+
+
+class ChangeView(Struct):
+    target: str
+    what: str
+    concerns: bool  # does any task see it?
+
+
+class RerunDone(Struct):
+    count: int  # tasks that start again
+    outdated: int  # tasks that keep a result, and that a change concerns
+    changes: list[ChangeView]  # the first hundred
+    changed: int  # how many there are
+    new: int  # points of the file that the bag lacks
+    gone: int  # tasks whose points the file has no more
+    kept: list[str]  # parts of the bag in which the file differs, and which stay
+
+
 class NewToken(Struct, forbid_unknown_fields=True):
     scope: Literal["user", "admin", "enrol"]
     user: Annotated[str, Meta(max_length=64)] = ""
@@ -354,6 +376,7 @@ class BagView(Struct):
     expected: int | None = None  # in its tail: when it should end, if that can be estimated
     late: int = 0  # in its tail: tasks that should have ended by now
     problem: str = ""  # what keeps the server from granting anything at all
+    revised: int | None = None  # when `rerun` read its files last; null: they are as submitted
 
 
 class ResultRow(Struct):
