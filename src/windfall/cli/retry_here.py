@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from windfall.cli.present.output import print_json, say
+from windfall.cli.present.output import files_of, print_json, say
 from windfall.data.files import safe_join
 from windfall.errors import BadInput
 from windfall.model.units import plural
@@ -48,6 +48,7 @@ def run_here(client: Client, bag: int, number: int, given: str | None, as_json: 
     files = ", with the files that the failed attempt left" if kept else ""
     files += f", except {plural(links_skipped, 'link')}" if links_skipped else ""
     say(f"task {number} runs in {directory}/{files}")
+    say(f"  its inputs are {files_of(client.bag(bag))}; with the files as they are now: windfall rerun {bag} --failed")
     if skipped := left_out(spec):
         say(f"  left out here: {', '.join(skipped)}")
     environment = {**_environment(client, spec, directory), TASK: str(number)}

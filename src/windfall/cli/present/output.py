@@ -107,6 +107,11 @@ def clock(ms: int | None) -> str:
     return time.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M", moment)
 
 
+def files_of(bag: Mapping[str, Any]) -> str:
+    """Say of when the files are that a bag's tasks get."""
+    return f"as read again at {clock(bag['revised'])}" if bag.get("revised") else "as submitted"
+
+
 def duration(ms: int | None) -> str:
     return "" if ms is None else format_duration(int(ms))
 

@@ -24,6 +24,7 @@ def lines(bag: dict[str, Any], elapsed_ms: int, causes: list[dict[str, Any]]) ->
     if failed:
         text += _why(causes, number)
         text.append(f"  retry all of them: windfall retry {number}; then: windfall wait {number}")
+        text.append(f"  if you have mended their files: windfall rerun {number} --failed")
     return text
 
 

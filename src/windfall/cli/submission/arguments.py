@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from windfall.cli.submission import foreign_graphs
+from windfall.cli.submission.origin import with_origin
 from windfall.errors import BadInput
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ TASK_OPTIONS = ("cores", "memory", "time", "retries", "time-retries", "inputs", 
 
 
 def parsed(args: argparse.Namespace) -> Parsed:
-    found = _parsed(args)
+    found = parsed_at(args, Path())
     if not found.pythons or getattr(args, "dry_run", False):
         return found
     from windfall.client.files.submission import with_pythons
@@ -78,7 +79,8 @@ def parsed(args: argparse.Namespace) -> Parsed:
     return with_pythons(found)
 
 
-def _parsed(args: argparse.Namespace) -> Parsed:
+def parsed_at(args: argparse.Namespace, base: Path) -> Parsed:
+    """Return the bag that was described in a folder; its Python environments are not packed."""
     graph = _graph(args)
     given = {key: getattr(args, key.replace("-", "_")) for key in TASK_OPTIONS}
     task = {key: value for key, value in given.items() if value is not None}
@@ -88,28 +90,34 @@ def _parsed(args: argparse.Namespace) -> Parsed:
             raise BadInput("options for tasks do not go with a graph's file",
                            "the file describes its tasks: leave the options out")
         return foreign_graphs.parsed(args, graph)
+    return with_origin(_of_tasks(args, task, base), args, base)
+
+
+def _of_tasks(args: argparse.Namespace, task: dict[str, object], base: Path) -> Parsed:
     lines = _apst(args)
     if lines is not None:
-        return _one_per_line(args, lines, task)
-    command = _command(args)
-    return _from_bag_file(args, task) if command is None else _from_command(args, command, task)
+        return _one_per_line(args, base / lines, task)
+    command = _command(args, base)
+    return _from_bag_file(args, task, base) if command is None else _from_command(args, command, task, base)
 
 
-def _from_command(args: argparse.Namespace, command: str | list[str], task: dict[str, object]) -> Parsed:
+def _from_command(
+    args: argparse.Namespace, command: str | list[str], task: dict[str, object], base: Path
+) -> Parsed:
     from windfall.model.bagfile import reader
 
     first = command[0] if isinstance(command, list) else (command.split() or [""])[0]
-    return reader.from_options(command, args.sweep, args.name or _name_of(first), task, csv=args.csv or "")
+    return reader.from_options(command, args.sweep, args.name or _name_of(first), task, base, csv=args.csv or "")
 
 
-def _from_bag_file(args: argparse.Namespace, task: dict[str, object]) -> Parsed:
+def _from_bag_file(args: argparse.Namespace, task: dict[str, object], base: Path) -> Parsed:
     from windfall.model.bagfile import reader
 
     if args.csv:
         raise BadInput("--csv goes with a command, not with a bag file", f'put file = "{args.csv}" under [sweep.csv]')
     if args.sweep or task:
         raise _belongs_in_file(args.sweep, task)
-    found = reader.load(args.what[0])
+    found = reader.load(base / args.what[0])
     if args.name:
         import msgspec
 
@@ -140,7 +148,7 @@ def _apst(args: argparse.Namespace) -> str | None:
     return str(args.apst)
 
 
-def _one_per_line(args: argparse.Namespace, file: str, task: dict[str, object]) -> Parsed:
+def _one_per_line(args: argparse.Namespace, file: Path, task: dict[str, object]) -> Parsed:
     from windfall.model.bagfile import apst
 
     if args.sweep or args.csv:
@@ -148,8 +156,8 @@ def _one_per_line(args: argparse.Namespace, file: str, task: dict[str, object]) 
     return apst.load(file, args.name or "", task)
 
 
-def _names_file(text: str, suffix: str) -> bool:
-    return text.endswith(suffix) and (os.path.exists(text) or not re.search(r"\s", text))
+def _names_file(text: str, suffix: str, base: Path = Path()) -> bool:
+    return text.endswith(suffix) and (os.path.exists(base / text) or not re.search(r"\s", text))
 
 
 def _belongs_in_file(sweeps: list[str], task: dict[str, object]) -> BadInput:
@@ -165,7 +173,7 @@ def _belongs_in_file(sweeps: list[str], task: dict[str, object]) -> BadInput:
     return BadInput(f"--{option} goes with a command, not with a bag file", f"put {line}")
 
 
-def _command(args: argparse.Namespace) -> str | list[str] | None:
+def _command(args: argparse.Namespace, base: Path) -> str | list[str] | None:
     """Return the command that was given; None for a bag file."""
     if args.vector is not None:
         if args.what:
@@ -181,7 +189,7 @@ def _command(args: argparse.Namespace) -> str | list[str] | None:
             f"put the command in quotes, or: windfall run [options] -- {' '.join(args.what)}",
         )
     text: str = args.what[0]
-    return None if _names_file(text, ".toml") else text
+    return None if _names_file(text, ".toml", base) else text
 
 
 def _name_of(program: str) -> str:

@@ -11,7 +11,7 @@ import msgspec
 from windfall.client.files.pack import pack
 from windfall.client.profile import home
 from windfall.model.bagfile import Parsed, apst, load
-from windfall.model.spec import Bag
+from windfall.model.spec import Bag, Origin
 
 
 def ready(given: Bag | Parsed | str | os.PathLike[str]) -> tuple[Bag, Mapping[str, Path | bytes]]:
@@ -21,6 +21,8 @@ def ready(given: Bag | Parsed | str | os.PathLike[str]) -> tuple[Bag, Mapping[st
     if not isinstance(given, Parsed):
         path = Path(given)
         given = apst.load(str(path), "", {}) if path.suffix == ".apst" else load(path)
+        origin = Origin(folder=os.getcwd(), words={"what": [str(path)]})
+        given = given._replace(bag=msgspec.structs.replace(given.bag, origin=origin))
     parsed = with_pythons(given)
     return parsed.bag, parsed.uploads
 

@@ -130,13 +130,13 @@ def check_head(bag: Bag) -> None:
     if bag.policy.fail_over:
         _name(bag.policy.fail_over, "fail-over")
     if bag.origin is not None:
-        _origin(bag.origin)
+        check_origin(bag.origin)
     if not bag.targets:
         raise BadInput("the bag has no target", "give it a command")
     at_most(len(bag.targets), MAX_TARGETS, "targets in a bag")
 
 
-def _origin(origin: Origin) -> None:
+def check_origin(origin: Origin) -> None:
     texts = [text for words in origin.words.values() for text in (words if isinstance(words, list) else [str(words)])]
     for text in (origin.folder, *origin.words, *texts):
         check_text(text, "origin")

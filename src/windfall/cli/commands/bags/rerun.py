@@ -1,4 +1,4 @@
-"""`windfall rerun`: run again, but only tasks that failed or changed since.
+"""`windfall rerun`: run again, with the files as they are now, but only tasks that failed or changed since.
 
 The tasks of a bag start again in the bag itself and keep their numbers.  What is left of an application becomes a bag
 of its own, which takes results of earlier bags.
@@ -8,33 +8,45 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windfall.cli.commands.bags import run
 from windfall.cli.connect import Session, find_bag
 from windfall.cli.present.fetch_outputs import OutputPlace
-from windfall.cli.present.output import print_json, say, shown
-from windfall.cli.submission import application
+from windfall.cli.present.output import counts_of, print_json, say, shown
+from windfall.cli.submission import application, reread
+from windfall.cli.submission.reread import Reread
 from windfall.cli.watch.progress import Progress
+from windfall.errors import BadInput
 from windfall.model.units import plural
 
 if TYPE_CHECKING:
     from windfall.client.client import Client
+    from windfall.client.types import BagInfo, RerunDone
     from windfall.model.bagfile.reader import Parsed
-    from windfall.model.spec import Bag
     from windfall.workflow.build.reuse import Done, Remainder
 
 EARLIER = 20  # bags of that name whose tasks may count as done
+SHOWN = 12  # changes named in a message
 EXAMPLES = """examples:
-  windfall rerun product.query --components components/ --set div=4 -o product.results
-  windfall rerun 12"""
+  windfall rerun 12                    what failed, and what a changed file concerns
+  windfall rerun sweep.toml --failed   only what failed, with the files as they are now
+  windfall rerun 12 --changed -n       show what has changed; run nothing
+  windfall rerun product.query --components components/ --set div=4 -o product.results"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", metavar="APP | BAG", help="an application's file, or a bag: its number or its name")
+    parser.add_argument("what", metavar="BAG | FILE.toml | APP", help="a bag, by number or name; the file that "
+                        "describes it; or an application's file")
+    choice = parser.add_mutually_exclusive_group()
+    choice.add_argument("--failed", action="store_true", help="only tasks that failed, with the files as they are now")
+    choice.add_argument("--changed", action="store_true", help="only tasks that a changed file concerns")
+    choice.add_argument("--all", action="store_true", help="all tasks")
+    parser.add_argument("-n", "--dry-run", action="store_true", help="tell what has changed and would run; run nothing")
     application.add_options(parser)
-    parser.add_argument("--name", help="name of the bags that count as earlier runs (default: the application's)")
+    parser.add_argument("--name", help="name of the bag, where it is not the file's own")
     parser.add_argument("-o", dest="directory", metavar="DIR", help="where results land (default: NAME.results)")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
 
@@ -42,11 +54,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     started = time.monotonic()
     with Session(needs_pilot=True) as session:
+        if args.what.endswith(reread.KINDS):
+            read = reread.from_file(args.what, args.name)
+            return _rerun_bag(session, _bag_named(session.client, read, args.what), read, started, args)
         if not args.what.endswith(application.KINDS):
             number = find_bag(session.client, args.what)
-            spec = session.client.spec(number)
-            if spec.flows is None:
-                return _rerun_bag(session, number, spec, started, args)
+            if session.client.spec(number).flows is None:
+                return _rerun_bag(session, number, None, started, args)
+        if _which(args) or args.dry_run:
+            raise BadInput("an application runs again as a whole: what has failed or changed, and nothing else",
+                           "leave out --failed, --changed, --all and --dry-run")
         parsed = _wanted(args, session.client)
         from windfall.workflow.build.reuse import remainder
 
@@ -60,15 +77,102 @@ def execute(args: argparse.Namespace) -> int:
         return _run(session, parsed, left, started, args)
 
 
-def _rerun_bag(session: Session, number: int, spec: Bag, started: float, args: argparse.Namespace) -> int:
-    """Start the failed tasks of a bag again, and attend to it until it ends."""
-    count = session.client.retry(number)
-    tasks, quiet = session.client.bag(number)["tasks"], args.quiet or args.json
-    directory = run.directory_of(args, spec.name) if any(target.outputs for target in spec.targets) else None
+def _bag_named(client: Client, read: Reread, file: str) -> int:
+    """Return the latest bag of the name that a file gives."""
+    name = read.parsed.bag.name
+    named = [each["bag"] for each in client.bags() if each["name"] == name]
+    if not named:
+        raise BadInput(f"{file} has not run: there is no bag '{name}'", f"windfall run {file}")
+    if len(named) > 1:
+        say(f"{plural(len(named), 'bag')} are called '{shown(name)}'; this is the latest, bag {max(named)}")
+    return int(max(named))
+
+
+# --- a bag, in itself ---------------------------------------------------------------------------------------------
+
+
+def _rerun_bag(session: Session, number: int, read: Reread | None, started: float, args: argparse.Namespace) -> int:
+    """Start tasks of a bag again with its files as they are now, and attend to it until it ends."""
+    client, quiet = session.client, args.quiet or args.json
+    spec, before = client.spec(number), client.bag(number)
+    read = read or reread.from_origin(spec, number)
+    if read is not None:
+        read = reread.with_files_of_appended(read, spec, client.appended(number))
+    done = client.rerun(number, read.parsed.bag if read else None, read.parsed.uploads if read else {}, _which(args),
+                        args.dry_run)
     if not quiet:
-        say(f"bag {number} '{shown(spec.name)}': {count:,} of {plural(tasks, 'task')} to run again")
-    final = run.attend(session, number, Progress(spec.name, tasks, quiet), directory)
-    return run.finish(session, final, started, run.Home(OutputPlace(directory) if directory else None), args.json)
+        for line in _lines(before, read, done, args):
+            say(line)
+    if args.dry_run or not done["count"]:
+        return _nothing_ran(before, done, args)
+    directory = run.directory_of(args, spec.name) if any(target.outputs for target in spec.targets) else None
+    final = run.attend(session, number, Progress(spec.name, before["tasks"], quiet), directory)
+    home = run.Home(OutputPlace(directory) if directory else None, fields=_fields(done))
+    return run.finish(session, final, started, home, args.json)
+
+
+def _which(args: argparse.Namespace) -> str:
+    return next((which for which in ("failed", "changed", "all") if getattr(args, which)), "")
+
+
+def _fields(done: RerunDone) -> dict[str, Any]:
+    return {"again": done["count"], "outdated": done["outdated"], "changes": done["changes"]}
+
+
+def _nothing_ran(bag: BagInfo, done: RerunDone, args: argparse.Namespace) -> int:
+    tasks, succeeded, failed, cancelled = counts_of(bag)
+    if args.json:
+        print_json({"bag": bag["bag"], "name": bag["name"], "state": bag["state"], "tasks": tasks,
+                    "succeeded": succeeded, "failed": failed, "cancelled": cancelled, **_fields(done)})
+    return 0 if args.dry_run else int(succeeded != tasks)
+
+
+def _lines(bag: BagInfo, read: Reread | None, done: RerunDone, args: argparse.Namespace) -> Iterator[str]:
+    """Yield what has changed, what runs again, and what to do about the rest."""
+    number, source = bag["bag"], read.source if read else ""
+    tasks, succeeded, _, _ = counts_of(bag)
+    others = tasks - succeeded
+    yield from _changes(done)
+    if read is None and not (args.failed or args.all):
+        yield (f"  bag {number} does not say where its files lie: its tasks run with the files as submitted; "
+               "to read them again, name a bag file")
+    yield f"bag {number} '{shown(bag['name'])}': {_count(done, tasks, others, args)}"
+    if done["outdated"]:
+        yield (f"  {plural(done['outdated'], 'result')} of the former files stay; to make them anew: "
+               f"windfall rerun {number} --changed")
+    if args.changed and not done["count"] and others:
+        yield f"  {others:,} of {plural(tasks, 'task')} have not succeeded: windfall rerun {number} --failed"
+    if done["kept"]:
+        yield f"  not taken over from {source}: {', '.join(done['kept'])} (see: windfall policy {number})"
+    if done["new"]:
+        yield (f"  {plural(done['new'], 'point')} of {source} are not in the bag; to add them: "
+               f"windfall run {source} --extend {number}")
+    if done["gone"]:
+        yield f"  {plural(done['gone'], 'task')} of the bag are not in {source} any more; they stay"
+
+
+def _count(done: RerunDone, tasks: int, others: int, args: argparse.Namespace) -> str:
+    count, verb = done["count"], "would run again" if args.dry_run else "to run again"
+    if count:
+        some = 0 < others < count and not _which(args)
+        return (f"{count:,} of {plural(tasks, 'task')} {verb}"
+                + (f" ({others:,} of them failed; --failed takes these alone)" if some else ""))
+    looked_for = {"failed": "no task has failed", "changed": "nothing has changed"}.get(
+        _which(args), "nothing has failed or changed")
+    return f"no task {verb}: {looked_for}"
+
+
+def _changes(done: RerunDone) -> Iterator[str]:
+    several = len({each["target"] for each in done["changes"]}) > 1
+    names = [(f"{each['target']}: " if several else "") + shown(each["what"]) for each in done["changes"]]
+    for title, concerns in (("changed", True), ("changed, but no result depends on it", False)):
+        some = [name for name, each in zip(names, done["changes"], strict=True) if each["concerns"] == concerns]
+        rest = done["changed"] - SHOWN if concerns else 0
+        if some:
+            yield f"  {title}: {', '.join(some[:SHOWN])}" + (f" and {rest:,} more" if rest > 0 else "")
+
+
+# --- an application, as a bag of its own ---------------------------------------------------------------------------
 
 
 def _wanted(args: argparse.Namespace, client: Client) -> Parsed:
@@ -83,7 +187,6 @@ def _wanted(args: argparse.Namespace, client: Client) -> Parsed:
 
 def _done(client: Client, name: str) -> Done:
     """Return the tasks done by earlier bags of that name; where two bags did the same, the later one counts."""
-    from windfall.errors import BadInput
     from windfall.workflow.build.reuse import done_by
     from windfall.workflow.build.streaming import whole
 

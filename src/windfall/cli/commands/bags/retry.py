@@ -7,7 +7,7 @@ import argparse
 from windfall.cli.connect import Session, find_bag
 from windfall.cli.parser import add_bag, add_tasks, task_numbers
 from windfall.cli.present import causes
-from windfall.cli.present.output import print_json, say
+from windfall.cli.present.output import files_of, print_json, say
 from windfall.errors import BadInput
 from windfall.model.units import plural
 
@@ -40,11 +40,13 @@ def execute(args: argparse.Namespace) -> int:
         bag = find_bag(session.client, args.bag)
         count = session.client.retry(bag, tasks, cause=by_cause)
         found = session.client.failures(bag) if by_cause and not count else []
+        info = session.client.bag(bag)
     if args.json:
         print_json({"bag": bag, "count": count})
     else:
         print(f"bag {bag}: {plural(count, 'task')} to run again")
         if count:
+            say(f"  with the files {files_of(info)}; with the files as they are now: windfall rerun {bag} --failed")
             say(f"  watch: windfall wait {bag}")
         elif found:
             others = "; ".join(causes.options(cause, found) for cause in found[:MOST_NAMED])

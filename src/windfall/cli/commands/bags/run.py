@@ -205,6 +205,7 @@ class Home(NamedTuple):
 
     outputs: OutputPlace | None
     attendant: Attendant | None = None
+    fields: dict[str, Any] = {}  # noqa: RUF012  further ones of the JSON answer
 
 
 class Outcome(NamedTuple):
@@ -231,7 +232,7 @@ def finish(session: Session, bag: dict[str, Any], started: float | None, home: H
     outcome = Outcome(bag=bag, elapsed=elapsed, causes=causes, directory=directory, files=files, others=others,
                       after=after)  # fmt: skip
     if as_json:
-        print_json(_as_json(outcome))
+        print_json({**_as_json(outcome), **home.fields})
     else:
         _tell(session, outcome)
     problems.tell()

@@ -6,7 +6,8 @@ Rules
     these.  A task whose prerequisite starts again starts again, too, for it may read other files.
   * A task that the change concerns, and that keeps its result by the user's choice, is *outdated*: the next rerun of
     what has changed takes it, too.
-  * When nothing starts again the specification stays as it was, so that the change is found again next time.
+  * When a change concerns tasks and nothing starts again, the specification stays as it was, so that the change is
+    found again next time.
 """
 
 from __future__ import annotations
@@ -48,9 +49,9 @@ def rerun(turn: Turn, event: e.Rerun) -> None:
     The answer's `value` counts them, its `extra` those that keep a result of the former specification."""
     bag = the_bag(turn, event.bag)
     chosen = selection(turn.state, event)
+    if event.spec and (chosen.again or not event.concerned):
+        turn.emit(f.BagRevised(turn.now, bag.number, event.spec, event.targets, chosen.outdated, event.by))
     if chosen.again:
-        if event.spec:
-            turn.emit(f.BagRevised(turn.now, bag.number, event.spec, event.targets, chosen.outdated, event.by))
         turn.emit(f.TasksRetried(turn.now, bag.number, chosen.again, event.by, why="rerun"))
         cancel_stranded(turn, bag)
         rerun_makers(turn, bag)
@@ -79,7 +80,7 @@ def _check(state: State, bag: BagState, event: e.Rerun) -> None:
         raise BadInput(f"{event.which[:40]!r} chooses no tasks", f"choose {FAILED}, {CHANGED} or {ALL}")
     if more := bag.not_ended():
         raise Conflict(
-            f"bag {bag.number} still runs: {more:,} of its {plural(bag.size, 'task')} have not ended",
+            f"bag {bag.number} still runs, with {plural(more, 'task')} to go",
             f"windfall wait {bag.number} first; or windfall cancel {bag.number}: cancelled tasks run again, too")
     if not event.spec:
         return

@@ -1,0 +1,41 @@
+"""The origin of a bag: the words and the folder of its description, by which `rerun` reads its files again."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from windfall.model.bagfile.reader import Parsed
+    from windfall.model.spec import Origin
+
+WORDS = ("what", "vector", "sweep", "csv", "apst", "name", "cores", "memory", "time", "retries", "inputs", "outputs")
+"""The arguments of `run` that describe tasks, but for those about graphs of other systems."""
+
+
+def with_origin(parsed: Parsed, args: argparse.Namespace, base: Path) -> Parsed:
+    """Return the bag with the words that describe it; without them where they are too long, or no text."""
+    import msgspec
+
+    from windfall.errors import BadInput
+    from windfall.model.checks.bag import check_origin
+    from windfall.model.spec import Origin
+
+    words = {name: value for name in WORDS if (value := getattr(args, name)) not in (None, "", [])}
+    origin = Origin(folder=os.path.abspath(base), words=words)
+    try:
+        check_origin(origin)
+    except BadInput:
+        return parsed
+    return parsed._replace(bag=msgspec.structs.replace(parsed.bag, origin=origin))
+
+
+def arguments_of(origin: Origin) -> argparse.Namespace:
+    """Return the arguments as `run` would parse them."""
+    none = dict.fromkeys(WORDS)
+    lists = {name: [] for name in ("what", "sweep")}
+    graph = {"extend": None, "stand_ins": False, "scale": None, "fresh": False}
+    return argparse.Namespace(**{**none, **lists, **graph, **{name: origin.words[name] for name in WORDS
+                                                              if name in origin.words}})
