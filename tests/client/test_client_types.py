@@ -14,7 +14,8 @@ from windfall.server.http import schema
 def test_the_public_names_are_pinned():
     assert sorted(types.__all__) == [
         "Appended", "BagInfo", "BagSummary", "Cause", "Change", "File", "Health", "PilotInfo", "Place", "RerunDone",
-        "Row", "SiteInfo", "Slow", "Statistics", "Submitted", "TargetInfo", "TaskInfo", "TokenMade", "TrialMade", "Update",
+        "Row", "SiteInfo", "Slow", "Statistics", "Submitted", "TargetInfo", "TaskInfo", "TokenMade", "TrialMade",
+        "Update",
     ]
     assert all(hasattr(types, name) for name in types.__all__)
 

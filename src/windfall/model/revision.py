@@ -26,8 +26,8 @@ from windfall.model.templates.table import lines
 CHUNK = 4_096  # tasks whose files are named at a time
 ANEW = "submit it as a bag of its own: windfall run"
 FIXED = ("name", "kind", "after", "takes")
-UNSEEN = ("resources", "time", "expect", "grace", "cost", "retries", "memory_retries", "scratch", "priority", "at_once",
-          "crowd")
+UNSEEN = ("resources", "time", "expect", "grace", "cost", "retries", "memory_retries", "time_retries", "scratch",
+          "priority", "at_once", "crowd")
 """Fields that change when and where tasks run, and how often, but nothing that they see."""
 
 APART = (*FIXED, *UNSEEN, "source", "inputs", "families")

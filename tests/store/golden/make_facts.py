@@ -406,7 +406,7 @@ def main(name: str) -> None:
     text = {"fingerprint": plain(expected), "results": shown(journal, views)}
     (HERE / f"{name}.json").write_text(compact(text) + "\n")
     journal.close()
-    for rest in (path.with_suffix(".lock"), *HERE.glob("views.tmp*")):
+    for rest in (path.with_suffix(".lock"), path.with_suffix(".mark"), *HERE.glob("views.tmp*")):
         rest.unlink()
 
 

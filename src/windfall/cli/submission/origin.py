@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from windfall.model.bagfile.reader import Parsed
     from windfall.model.spec import Origin
 
-WORDS = ("what", "vector", "sweep", "csv", "apst", "name", "cores", "memory", "time", "retries", "inputs", "outputs")
+WORDS = ("what", "vector", "sweep", "csv", "apst", "name", "cores", "memory", "time", "retries",
+         "time_retries", "inputs", "outputs")
 """The arguments of `run` that describe tasks, but for those about graphs of other systems."""
 
 
