@@ -46,7 +46,7 @@ def test_equal_bags_concern_nobody() -> None:
     ({"inputs": [Input(path="s", blob=NEW, size=1)]}, "input s"),
     ({"inputs": []}, "input s, not named any more"),
 ])
-def test_what_all_tasks_see_concerns_the_whole_target(change: dict[str, Any], what: str) -> None:
+def test_change_that_all_tasks_see_concerns_the_target(change: dict[str, Any], what: str) -> None:
     before = target(inputs=[Input(path="s", blob=OLD, size=1)])
     found = compare(before, replace(before, **change))
     assert found.tasks is None and [(each.what, each.concerns) for each in found.changes] == [(what, True)]
@@ -95,7 +95,7 @@ def test_changed_derived_parameter_concerns_all() -> None:
     (target(source=Sweep()), "has the parameters x; now there are none"),
     (Target(source=Items(items=["a"])), "the tasks of 'main' have changed"),
 ])
-def test_another_bag_is_refused_with_the_difference(now: Target, said: str) -> None:
+def test_other_targets_are_refused_with_the_difference(now: Target, said: str) -> None:
     with pytest.raises(BadInput, match=said):
         compare(target(), now)
 

@@ -179,7 +179,7 @@ def test_files_of_extensions_are_read_once(monkeypatch):
     source = Sweep(axes=[Range(name="x", first=1, last=1)])
     family = Family(path="in", source="d-{x}", files={"d-1": ("a" * 64, 1, 0o644)})
     target = Target(command="p {x}", source=source, families=[family])
-    bag = SimpleNamespace(spec=msgpack.encode(Bag(name="b", targets=[target])), appended=[])
+    bag = SimpleNamespace(spec=msgpack.encode(Bag(name="b", targets=[target])), appended=[], reread=0)
     rendering, decode, decoded = grants.Rendering(bag, None, None), grants._decode_target_append, []
     monkeypatch.setattr(grants, "_decode_target_append", lambda packed: decoded.append(1) or decode(packed))
     for number in range(2, 50):
