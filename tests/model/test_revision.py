@@ -95,7 +95,7 @@ def test_changed_derived_parameter_concerns_all() -> None:
     (target(source=Sweep()), "has the parameters x; now there are none"),
     (Target(source=Items(items=["a"])), "the tasks of 'main' have changed"),
 ])
-def test_other_targets_are_refused_with_the_difference(now: Target, said: str) -> None:
+def test_bag_of_other_targets_is_refused_with_the_difference(now: Target, said: str) -> None:
     with pytest.raises(BadInput, match=said):
         compare(target(), now)
 

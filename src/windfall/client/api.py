@@ -246,20 +246,6 @@ class Api:
         """Run again: these tasks, those of one `cause` (see `failures`), or all that failed or were cancelled."""
         return self._on_tasks(bag, "retry", tasks, **(cause or {}))
 
-    def rerun(
-        self, bag: BagRef, wanted: Bag | None = None, uploads: Mapping[str, Upload] | None = None, which: str = "",
-        dry: bool = False,
-    ) -> types.RerunDone:
-        """Run again the tasks that failed or that a change concerns; keep the rest, and the tasks' numbers.
-
-        `wanted` is the bag as its files say now, `which` may be "failed", "changed" or "all".  With `dry` nothing
-        starts, and the answer tells what would.
-        """
-        if not dry:
-            self._upload_all(uploads)
-        body = {"bag": wanted, "which": which, "dry": dry}
-        return cast("types.RerunDone", self._object(self._http.post(f"{self._path(bag)}/rerun", body)))
-
     def pause(self, bag: BagRef) -> types.BagInfo:
         return self._act(bag, "pause")
 

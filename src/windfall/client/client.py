@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from windfall.client.api import Api, BagRef, Upload, new_key
 from windfall.client.http import PATIENCE
@@ -94,6 +94,23 @@ class Client(Api):
             message = {"target": each.target, "source": each.source, "files": each.files, "seen": seen + count}
             self._http.post(f"{self._path(bag)}/extend", message, key=new_key())
             added[each.target] = added.get(each.target, 0) + source_count(each.source)
+
+    def rerun(
+        self, bag: BagRef, wanted: Bag | Parsed | str | os.PathLike[str] | None = None, which: str = "",
+        dry: bool = False,
+    ) -> types.RerunDone:
+        """Run again the tasks that failed or that a change concerns; keep the rest, and the tasks' numbers.
+
+        `wanted` is the bag as its files say now, or its file's path; `which` may be "failed", "changed" or "all".
+        With `dry` nothing starts, and the answer tells what would.
+        """
+        from windfall.client.files.submission import ready
+
+        now, files = ready(wanted) if wanted is not None else (None, {})
+        if not dry:
+            self._upload_all(files)
+        body = {"bag": now, "which": which, "dry": dry}
+        return cast("types.RerunDone", self._object(self._http.post(f"{self._path(bag)}/rerun", body)))
 
     def wait(self, bag: BagRef, on_update: Callable[[dict[str, int]], None] | None = None) -> types.BagInfo:
         """Wait until a bag has ended, over restarts of the server, too; return the bag."""

@@ -42,7 +42,7 @@ class Appended(NamedTuple):
     files: list[Files]  # of each family, those that are new; or none
 
 
-class Change(NamedTuple):
+class Difference(NamedTuple):
     target: str
     what: str
     concerns: bool  # does any task see it?
@@ -51,7 +51,7 @@ class Change(NamedTuple):
 class TargetRevision(NamedTuple):
     target: Target
     tasks: list[int] | None  # that the changes concern, as numbers within the target; None: all
-    changes: list[Change]
+    changes: list[Difference]
     new: int = 0  # points of the file that the bag lacks
     gone: int = 0  # tasks whose points the file has no more
 
@@ -78,23 +78,28 @@ def _revised(old: Target, new: Target, appended: list[Appended]) -> TargetRevisi
     for field in FIXED:
         if getattr(old, field) != getattr(new, field):
             raise BadInput(f"target '{old.name}': '{field}' has changed", ANEW)
-    changes = [(_called(field), True) for field in Target.__struct_fields__
-               if field not in APART and getattr(old, field) != getattr(new, field)]
-    changes += [(text, True) for text in _input_changes(old.inputs, new.inputs)]
     source, rows, derived = _source(old, new, appended)
-    changes += [(f"parameter {name}", True) for name in derived]
     families, files = _families(old, new, appended)
-    changes += [("inputs with parameters in their names", True)] if files is None else []
-    whole = bool(changes)
+    shared = _shared(old, new, derived, files is None)
     merged = replace(new, source=source, families=families)
-    tasks = set(rows)
-    if not whole and files:
-        tasks.update(_readers(merged, appended, files))
-    changes += [(f"row {row + 1} of the table", True) for row in rows]
-    changes += [(f"input {name}", True) for name in sorted(name for group in files or () for name in group)]
-    changes += [(text, False) for text in _unseen(old, new)]
-    found = [Change(old.name, *each) for each in changes]
-    return TargetRevision(merged, None if whole else sorted(tasks), found, *_points(source, new, appended))
+    tasks = None if shared else sorted({*rows, *_readers(merged, appended, files or [])})
+    own = [*(f"row {row + 1} of the table" for row in rows), *_inputs_named(files or [])]
+    changes = [Difference(old.name, text, True) for text in [*shared, *own]]
+    changes += [Difference(old.name, text, False) for text in _unseen(old, new)]
+    return TargetRevision(merged, tasks, changes, *_points(source, new, appended))
+
+
+def _shared(old: Target, new: Target, derived: list[str], other_families: bool) -> list[str]:
+    """Name the differences that all tasks of a target see."""
+    found = [_called(field) for field in Target.__struct_fields__
+             if field not in APART and getattr(old, field) != getattr(new, field)]
+    found += _input_changes(old.inputs, new.inputs)
+    found += [f"parameter {name}" for name in derived]
+    return found + ["inputs with parameters in their names"] * other_families
+
+
+def _inputs_named(changed: list[set[str]]) -> list[str]:
+    return sorted(f"input {name}" for names in changed for name in names)
 
 
 def _called(field: str) -> str:
@@ -134,14 +139,17 @@ def _source(old: Target, new: Target, appended: list[Appended]) -> tuple[Source,
     derived = _differing(before, now)
     if derived and appended:
         raise BadInput(f"target '{old.name}': the parameter '{derived[0]}' has changed, and the bag was extended", ANEW)
-    tables = _table(before), _table(now)
-    if tables[0] and tables[1] and tables[0].count == tables[1].count and not appended:
-        return now, _changed_rows(tables[0], tables[1]), derived
-    names, found = _parameters(before), _parameters(now)
-    if names != found:
-        raise BadInput(f"target '{old.name}' has the parameters {', '.join(names) or 'of no sweep'}; now there are "
-                       f"{', '.join(found) or 'none'}", ANEW)
+    tables = _tables(before, now)
+    if tables is not None and not appended:
+        return now, _changed_rows(*tables), derived
+    _same_parameters(old.name, _parameters(before), _parameters(now))
     return replace(before, derived=now.derived), [], derived
+
+
+def _same_parameters(target: str, before: list[str], now: list[str]) -> None:
+    if before != now:
+        raise BadInput(f"target '{target}' has the parameters {', '.join(before) or 'of no sweep'}; now there are "
+                       f"{', '.join(now) or 'none'}", ANEW)
 
 
 def _differing(before: Sweep, now: Sweep) -> list[str]:
@@ -153,9 +161,14 @@ def _parameters(sweep: Sweep) -> list[str]:
     return sorted(name for axis in sweep.axes for name in axis_names(axis))
 
 
-def _table(sweep: Sweep) -> Table | None:
-    axis = sweep.axes[0] if len(sweep.axes) == 1 else None
-    return axis if isinstance(axis, Table) else None
+def _tables(before: Sweep, now: Sweep) -> tuple[Table, Table] | None:
+    """Return the tables of two sweeps that are tables with equally many rows."""
+    if len(before.axes) != 1 or len(now.axes) != 1:
+        return None
+    one, other = before.axes[0], now.axes[0]
+    if isinstance(one, Table) and isinstance(other, Table) and one.count == other.count:
+        return one, other
+    return None
 
 
 def _changed_rows(old: Table, new: Table) -> list[int]:

@@ -33,7 +33,7 @@ from windfall.core.state.columns import Tasks
 from windfall.core.state.graph import Graph, as_pairs, graph_of
 from windfall.core.state.load import OUTDATED, add_row_load, drop_attempts, free_row
 from windfall.core.state.moves import TASKS
-from windfall.core.state.world import BagState, State, all_ready_counts
+from windfall.core.state.world import BagState, State, TargetState, all_ready_counts
 from windfall.model.checks.bag import TASK_PILOT_POLICIES
 
 RECENT_KEYS = 1_000  # idempotency keys of appends kept per bag
@@ -282,9 +282,14 @@ def _take_back(state: State, bag: BagState, fact: f.TasksRetried) -> None:
                 _hold_dependents(state, bag, bag.graph, succeeded.tolist())
     while undone := [t for t in done if not target_done(bag, t)]:
         done = [t for t in done if t not in undone]
-        for after in [bag.targets[index] for target in undone for index in target.dependents]:
-            after.pending += 1
-            after.inputs_pending = after.inputs_pending or (fact.why == "rerun" and after.shape.gathers)
+        _hold_targets(bag, undone, fact.why == "rerun")
+
+
+def _hold_targets(bag: BagState, undone: list[TargetState], other_files: bool) -> None:
+    """Let the targets wait again that depend on these, which are not done any more."""
+    for after in [bag.targets[index] for target in undone for index in target.dependents]:
+        after.pending += 1
+        after.inputs_pending = after.inputs_pending or (other_files and after.shape.gathers)
 
 
 def _hold_dependents(state: State, bag: BagState, graph: Graph, tasks: list[int]) -> None:

@@ -33,7 +33,7 @@ class Stored(NamedTuple):
     seen: tuple[int, int]
 
 
-class Request(NamedTuple):
+class RequestedRerun(NamedTuple):
     event: events.Rerun
     revision: Revision | None
     dry: bool
@@ -43,12 +43,12 @@ def stored(bag: BagState) -> Stored:
     return Stored(bag.spec, list(bag.appended), bag.reread, (bag.revised, len(bag.appended)))
 
 
-def read_rerun(body: bytes | bytearray, bag: BagState, had: Stored, owner: str) -> Request:
+def read_rerun(body: bytes | bytearray, bag: BagState, had: Stored, owner: str) -> RequestedRerun:
     """Compare the bag of a request with the one that is there."""
     message = _decode_rerun(body or b"{}")
     event = events.Rerun(0, bag.number, message.which, by=owner)
     if message.bag is None:
-        return Request(event, None, message.dry)
+        return RequestedRerun(event, None, message.dry)
     check.validate(message.bag)
     old = _unpack_bag(had.spec)
     revision = revise(old, _appended(had), message.bag)
@@ -57,7 +57,7 @@ def read_rerun(body: bytes | bytearray, bag: BagState, had: Stored, owner: str) 
         made = submission(0, owner, revision.bag)
         event = msgspec.structs.replace(event, spec=made.spec, targets=made.targets, seen=had.seen,
                                         concerned=_concerned(bag, revision.targets))
-    return Request(event, revision, message.dry)
+    return RequestedRerun(event, revision, message.dry)
 
 
 def _appended(had: Stored) -> list[Appended]:
@@ -83,8 +83,8 @@ def _concerned(bag: BagState, targets: list[TargetRevision]) -> Runs:
 
 def answer(revision: Revision | None, count: int, outdated: int) -> schema.RerunDone:
     if revision is None:
-        return schema.RerunDone(count, outdated, [], 0, 0, 0, [])
+        return schema.RerunDone(count, outdated)
     changes = [schema.ChangeView(*change) for target in revision.targets for change in target.changes]
     return schema.RerunDone(
-        count, outdated, changes[:NAMED], len(changes), new=sum(target.new for target in revision.targets),
+        count, outdated, changes[:NAMED], changed=len(changes), new=sum(target.new for target in revision.targets),
         gone=sum(target.gone for target in revision.targets), kept=revision.kept)

@@ -229,11 +229,11 @@ class ChangeView(Struct):
 class RerunDone(Struct):
     count: int  # tasks that start again
     outdated: int  # tasks that keep a result, and that a change concerns
-    changes: list[ChangeView]  # the first hundred
-    changed: int  # how many there are
-    new: int  # points of the file that the bag lacks
-    gone: int  # tasks whose points the file has no more
-    kept: list[str]  # parts of the bag in which the file differs, and which stay
+    changes: list[ChangeView] = []  # the first hundred
+    changed: int = 0  # how many there are
+    new: int = 0  # points of the file that the bag lacks
+    gone: int = 0  # tasks whose points the file has no more
+    kept: list[str] = []  # parts of the bag in which the file differs, and which stay
 
 
 class NewToken(Struct, forbid_unknown_fields=True):

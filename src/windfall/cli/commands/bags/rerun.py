@@ -95,20 +95,17 @@ def _rerun_bag(session: Session, number: int, read: Reread | None, started: floa
     """Start tasks of a bag again with its files as they are now, and attend to it until it ends."""
     client, quiet = session.client, args.quiet or args.json
     spec, before = client.spec(number), client.bag(number)
-    read = read or reread.from_origin(spec, number)
-    if read is not None:
+    if read := read or reread.from_origin(spec, number):
         read = reread.with_files_of_appended(read, spec, client.appended(number))
-    done = client.rerun(number, read.parsed.bag if read else None, read.parsed.uploads if read else {}, _which(args),
-                        args.dry_run)
+    done = client.rerun(number, read and read.parsed, _which(args), args.dry_run)
     if not quiet:
-        for line in _lines(before, read, done, args):
-            say(line)
+        say("\n".join(_lines(before, read, done, args)))
     if args.dry_run or not done["count"]:
         return _nothing_ran(before, done, args)
-    directory = run.directory_of(args, spec.name) if any(target.outputs for target in spec.targets) else None
-    final = run.attend(session, number, Progress(spec.name, before["tasks"], quiet), directory)
-    home = run.Home(OutputPlace(directory) if directory else None, fields=_fields(done))
-    return run.finish(session, final, started, home, args.json)
+    place = OutputPlace(run.directory_of(args, spec.name)) if any(each.outputs for each in spec.targets) else None
+    progress = Progress(spec.name, before["tasks"], quiet)
+    final = run.attend(session, number, progress, place.directory if place else None)
+    return run.finish(session, final, started, run.Home(place, fields=_fields(done)), args.json)
 
 
 def _which(args: argparse.Namespace) -> str:
@@ -129,24 +126,27 @@ def _nothing_ran(bag: BagInfo, done: RerunDone, args: argparse.Namespace) -> int
 
 def _lines(bag: BagInfo, read: Reread | None, done: RerunDone, args: argparse.Namespace) -> Iterator[str]:
     """Yield what has changed, what runs again, and what to do about the rest."""
-    number, source = bag["bag"], read.source if read else ""
-    tasks, succeeded, _, _ = counts_of(bag)
-    others = tasks - succeeded
+    number, (tasks, succeeded, _, _) = bag["bag"], counts_of(bag)
     yield from _changes(done)
-    if read is None and not (args.failed or args.all):
-        yield (f"  bag {number} does not say where its files lie: its tasks run with the files as submitted; "
-               "to read them again, name a bag file")
-    yield f"bag {number} '{shown(bag['name'])}': {_count(done, tasks, others, args)}"
+    if read is None:
+        yield f"  bag {number} does not say where its files lie, so they stay as submitted; to change that, name a file"
+    yield f"bag {number} '{shown(bag['name'])}': {_count(done, tasks, tasks - succeeded, args)}"
     if done["outdated"]:
         yield (f"  {plural(done['outdated'], 'result')} of the former files stay; to make them anew: "
                f"windfall rerun {number} --changed")
-    if args.changed and not done["count"] and others:
-        yield f"  {others:,} of {plural(tasks, 'task')} have not succeeded: windfall rerun {number} --failed"
+    if args.changed and not done["count"] and succeeded < tasks:
+        yield f"  {tasks - succeeded:,} of {plural(tasks, 'task')} have not succeeded: windfall rerun {number} --failed"
+    if read is not None:
+        yield from _left_alone(number, read.source, done)
+
+
+def _left_alone(bag: int, source: str, done: RerunDone) -> Iterator[str]:
+    """Yield in what the file differs from the bag, and what a rerun does not take over."""
     if done["kept"]:
-        yield f"  not taken over from {source}: {', '.join(done['kept'])} (see: windfall policy {number})"
+        yield f"  not taken over from {source}: {', '.join(done['kept'])} (see: windfall policy {bag})"
     if done["new"]:
         yield (f"  {plural(done['new'], 'point')} of {source} are not in the bag; to add them: "
-               f"windfall run {source} --extend {number}")
+               f"windfall run {source} --extend {bag}")
     if done["gone"]:
         yield f"  {plural(done['gone'], 'task')} of the bag are not in {source} any more; they stay"
 

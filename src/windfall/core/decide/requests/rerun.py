@@ -35,7 +35,7 @@ FAILED, CHANGED, ALL = "failed", "changed", "all"
 Mask = NDArray[np.bool_]
 
 
-class Selection(NamedTuple):
+class TasksAgain(NamedTuple):
     """The tasks that a rerun starts again, and those that keep a result of the former specification."""
 
     again: f.Runs
@@ -50,7 +50,8 @@ def rerun(turn: Turn, event: e.Rerun) -> None:
     bag = the_bag(turn, event.bag)
     chosen = selection(turn.state, event)
     if event.spec and (chosen.again or not event.concerned):
-        turn.emit(f.BagRevised(turn.now, bag.number, event.spec, event.targets, chosen.outdated, event.by))
+        turn.emit(f.BagRevised(
+            turn.now, bag.number, event.spec, event.targets, outdated=chosen.outdated, by=event.by))
     if chosen.again:
         turn.emit(f.TasksRetried(turn.now, bag.number, chosen.again, event.by, why="rerun"))
         cancel_stranded(turn, bag)
@@ -62,7 +63,7 @@ def total(runs: f.Runs) -> int:
     return sum(count for _, count in runs)
 
 
-def selection(state: State, event: e.Rerun) -> Selection:
+def selection(state: State, event: e.Rerun) -> TasksAgain:
     """Choose the tasks; raise the error that refuses the event."""
     bag = state.bags[event.bag]
     _check(state, bag, event)
@@ -72,7 +73,7 @@ def selection(state: State, event: e.Rerun) -> Selection:
     failed = states > SUCCEEDED
     wanted = {"": failed | outdated, FAILED: failed, CHANGED: outdated, ALL: np.ones(bag.size, dtype=bool)}
     again = _with_dependents(bag, wanted[event.which])
-    return Selection(runs_where(again), runs_where(outdated & ~again & (states == SUCCEEDED)))
+    return TasksAgain(runs_where(again), runs_where(outdated & ~again & (states == SUCCEEDED)))
 
 
 def _check(state: State, bag: BagState, event: e.Rerun) -> None:
@@ -107,8 +108,8 @@ def _with_dependents(bag: BagState, chosen: Mask) -> Mask:
     while count != (count := int(np.count_nonzero(chosen))):
         if bag.graph is not None:
             _follow_edges(bag, chosen)
-        touched = {target for first, target, end in spans(bag) if chosen[first:end].any()}
-        after = {index for target in touched for index in bag.targets[target].dependents}
+        touched = [target for first, target, end in spans(bag) if chosen[first:end].any()]
+        after = dict.fromkeys(index for target in touched for index in bag.targets[target].dependents)
         for first, target, end in spans(bag):
             if target in after:
                 chosen[first:end] = True
