@@ -148,3 +148,14 @@ def test_rerun_needs_no_server(alone: CommandLine) -> None:
     done = alone("rerun", "solo")
     assert done.returncode == 0 and "4 of 4 tasks to run again" in done.stderr, done.stderr
     assert results(alone, "solo") == ["1", "2", "3", "4"]
+
+
+def test_bag_with_a_large_description_is_compared_in_a_process_of_its_own(windfall: CommandLine) -> None:
+    rows = [f"{x}{'.' * 2_000}" for x in range(200)]
+    windfall.write("rows.csv", "\n".join(["x", *rows]))
+    bag = windfall("submit", "true {x}", "--csv", "rows.csv", "--name", "wide").stdout.strip()
+    windfall("cancel", bag)
+    windfall.json("wait", bag, code=1)
+    windfall.write("rows.csv", "\n".join(["x", *rows[:7], "other", *rows[8:]]))
+    done = windfall("rerun", bag, "-n", "--changed")
+    assert "changed: row 8 of the table" in done.stderr and "1 of 200 tasks would run again" in done.stderr, done.stderr

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from windfall.core.decide.grant.order import POLICIES, looked_at, prospects
@@ -27,9 +28,9 @@ from windfall.model.checks.bounds import at_most
 from windfall.model.spec import MAX_NAMED, Sweep
 from windfall.server.calls.intake import readers
 from windfall.server.calls.intake.process import ReadJob
+from windfall.server.calls.intake.reruns import RequestedRerun, read_rerun, stored
 from windfall.server.calls.intake.workers import Workers
 from windfall.server.calls.logs import LOOK_S, LiveOutput, stream_output
-from windfall.server.calls.reruns import answer, read_rerun, stored
 from windfall.server.files.disk_guard import DiskGuard
 from windfall.server.files.quota import Quota
 from windfall.server.grants import Rendering, Renderings
@@ -310,16 +311,24 @@ class BagCalls:
     async def rerun(self, request: Request) -> Response:
         """Run again what failed or changed; the body may hold the bag as its files say now."""
         self._disk.admit()
-        bag, body, had = self._own_bag(request), request.body, stored(self._own_bag(request))
+        bag, body = self._own_bag(request), request.body
         request.body = b""
         await self._admit(bag.owner, len(body))
-        asked = await self._in_thread(lambda: read_rerun(body, bag, had, bag.owner))
+        asked = await self._read_rerun(body, bag)
         if asked.dry:
             chosen = selection(self._state, asked.event)
-            return reply_json(answer(asked.revision, total(chosen.again), total(chosen.outdated)))
-        inputs = _inputs_of(asked.revision.bag) if asked.revision is not None and asked.event.spec else {}
-        done = await self._do_with_inputs(asked.event, bag.owner, inputs)
-        return reply_json(answer(asked.revision, done.value, done.extra))
+            counts = (total(chosen.again), total(chosen.outdated))
+        else:
+            done = await self._do_with_inputs(asked.event, bag.owner, asked.inputs)
+            counts = (done.value, done.extra)
+        return reply_json(structs.replace(asked.answer, count=counts[0], outdated=counts[1]))
+
+    async def _read_rerun(self, body: bytes | bytearray, bag: BagState) -> RequestedRerun:
+        had = stored(bag)
+        if len(body) + len(had.spec) <= LARGE:
+            with suppress(readers.TooHeavy):
+                return await self._in_thread(lambda: read_rerun(body, had, patient=False))
+        return await self._workers.rerun(had, body)
 
     async def _to_retry(self, bag: BagState, chosen: schema.Selection) -> Any:
         """Return the tasks to retry: those named, or those of one cause of failure; None means all failed ones."""

@@ -18,7 +18,7 @@ import msgspec
 
 from windfall.core.messages import events
 from windfall.errors import TooLarge
-from windfall.server.calls.intake import readers
+from windfall.server.calls.intake import readers, reruns
 from windfall.server.http.server import to_client_error
 
 MEMORY = 4 << 30  # bytes of address space
@@ -29,16 +29,18 @@ PIECE = 1 << 20
 
 
 class ReadJob(msgspec.Struct):
-    kind: str  # "bag", "show", or a key of readers.APPENDERS
+    kind: str  # "bag", "show", "rerun", or a key of readers.APPENDERS
     owner: str
     key: str = ""
     bag: readers.Outline | None = None
+    stored: reruns.StoredBag | None = None
 
 
 class ReadAnswer(msgspec.Struct):
     submit: events.Submit | None = None
     append: events.Append | None = None
     part: events.AppendPart | None = None
+    rerun: reruns.RequestedRerun | None = None
     inputs: dict[str, str] = {}
     shown: bytes = b""
     error: bytes = b""  # as the API encodes it, in MessagePack
@@ -68,6 +70,8 @@ def _run(head: bytes, body: bytes) -> ReadAnswer:
         job = _decode(head)
         if job.kind == "show":
             return ReadAnswer(shown=readers.show_bag(body))
+        if job.stored is not None:
+            return ReadAnswer(rerun=reruns.read_rerun(body, job.stored, patient=True))
         event, inputs = _read(job, body)
     except MemoryError:
         return _failure(TooLarge("reading the request takes too much memory", "send it in several parts"))

@@ -6,7 +6,7 @@ The functions know of the server only what an `Outline` says, so a worker proces
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 from msgspec import structs
@@ -68,10 +68,16 @@ def without_texts(target: Target) -> Target:
 
 def read_bag(body: bytes | bytearray, owner: str, key: str, *, patient: bool) -> Read:
     bag = _decode_bag(body)
-    if not patient and sum(_effort(target) for target in bag.targets) > HEAVY:
-        raise TooHeavy
+    if not patient:
+        check_effort(bag.targets)
     check.validate(bag)
-    return submission(0, owner, bag, key), _inputs_of(bag)
+    return submission(0, owner, bag, key), inputs_of(bag)
+
+
+def check_effort(targets: Iterable[Target]) -> None:
+    """Raise TooHeavy where the checks of targets take longer than a thread of the server has."""
+    if sum(map(_effort, targets)) > HEAVY:
+        raise TooHeavy
 
 
 def _effort(target: Target) -> int:
@@ -147,7 +153,7 @@ APPENDERS: dict[str, AppendReader] = {"append": read_append, "extend": read_exte
 # --- helpers --------------------------------------------------------------------------------------------------
 
 
-def _inputs_of(bag: Bag) -> dict[str, str]:
+def inputs_of(bag: Bag) -> dict[str, str]:
     """Return the blobs that the bag needs, each with a name for messages."""
     found: dict[str, str] = {blob: "of a flow" for blob, _, _ in bag.flows.blobs} if bag.flows else {}
     for target in bag.targets:

@@ -23,6 +23,7 @@ from windfall import errors
 from windfall.errors import TooLarge
 from windfall.server.calls.intake import process
 from windfall.server.calls.intake.readers import Read
+from windfall.server.calls.intake.reruns import RequestedRerun, StoredBag
 from windfall.server.http.server import overloaded
 
 MOST = 4  # workers
@@ -75,6 +76,12 @@ class Workers:
         event = answer.submit or answer.append or answer.part
         assert event is not None
         return event, answer.inputs
+
+    async def rerun(self, had: StoredBag, body: bytes | bytearray) -> RequestedRerun:
+        """Have a worker compare a bag with its files as they are now."""
+        answer = await self._answer(process.ReadJob("rerun", had.owner, stored=had), body)
+        assert answer.rerun is not None
+        return answer.rerun
 
     async def show(self, owner: str, packed: bytes) -> bytes:
         """Have a worker write a bag's specification as JSON."""
