@@ -7,6 +7,7 @@ import random
 import pytest
 
 from windfall.core.messages.lifecycle import OUTCOMES
+from windfall.errors import BadInput
 from windfall.model.bagfile import reader
 from windfall.sim import scenario, whatif
 from windfall.sim.play import Run
@@ -105,3 +106,30 @@ def test_failed_task_fails_again_in_replay() -> None:
 def test_export_is_read_back_unchanged(lab: whatif.Export, tmp_path) -> None:
     (tmp_path / "it.json").write_bytes(whatif.dump(lab))
     assert whatif.load(tmp_path / "it.json") == lab
+
+
+# --- under other policies --------------------------------------------------------------------------------------------
+
+
+def test_replay_under_requirements_uses_only_the_hosts_that_match(lab: whatif.Export) -> None:
+    changes = whatif.Changes(policy={"requirements": 'Site.Name == "slow"'})
+    found = whatif.as_it_was(lab, 1, changes)
+    assert {found.pilots[each.pilot].site for each in found.attempts()} == {"slow"}
+
+
+def test_replay_with_another_limit_per_host_takes_longer(lab: whatif.Export) -> None:
+    found = whatif.as_it_was(lab, 1, whatif.Changes(policy={"per-host": "1"})).summary(1)
+    assert found["accepted"] == 601 and found["wall_clock"] > 1.5 * lab.wall_clock
+
+
+def test_replay_without_replicas_has_none(lab: whatif.Export) -> None:
+    plain = whatif.as_it_was(lab, 1, whatif.Changes(policy={"replicate": "none"})).summary(1)
+    eager = whatif.as_it_was(lab, 1, whatif.Changes(policy={"replicate": "tail-fast"})).summary(1)
+    assert plain["attempts"] <= eager["attempts"] and plain["accepted"] == eager["accepted"] == 601
+
+
+@pytest.mark.parametrize("key, text", [("rank", "1 +"), ("requirements", "Host.NoSuchThing"), ("replicate", "maybe")])
+def test_wrong_policy_of_a_replay_is_refused_by_name(lab: whatif.Export, key: str, text: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        whatif.as_it_was(lab, 1, whatif.Changes(policy={key: text}))
+    assert key in str(refused.value) or text in str(refused.value)

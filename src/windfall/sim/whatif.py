@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 import random
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, pvariance
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -21,14 +22,14 @@ from windfall.core.config import Config
 from windfall.core.decide.requests.intake import submission
 from windfall.errors import BadInput
 from windfall.model.bagfile import reader
-from windfall.model.checks.bag import validate
+from windfall.model.checks.bag import check_head, validate
 from windfall.model.spec import Bag
 from windfall.sim.models.hosts import Host
 from windfall.sim.models.laws import always
 from windfall.sim.play import Run
 from windfall.sim.record import Record
 from windfall.sim.scenario import Scenario
-from windfall.sim.world import PilotPlace, Work, World
+from windfall.sim.world import OWNER, PilotPlace, Work, World
 
 FORMAT = "windfall-replay/1"
 ENOUGH = 20  # tasks of a target on a host, below which its speed is not estimated
@@ -130,10 +131,35 @@ def speeds(tasks: Sequence[EndedTask]) -> dict[tuple[str, str], float]:
     return found
 
 
+# --- changes ---------------------------------------------------------------------------------------------------------
+
+
+class Changes(NamedTuple):
+    """What a replay does otherwise than the bag did."""
+
+    select: str = ""
+    provision: str = ""
+    policy: Mapping[str, str] = MappingProxyType({})  # rank, requirements, replicate, per-host
+
+    def applied_to(self, spec: Bag) -> Bag:
+        """Return the bag with these changes; BadInput names one that is wrong."""
+        fields = {key.replace("-", "_"): text for key, text in self.policy.items()}
+        if self.select:
+            fields["select"] = self.select
+        if self.provision:
+            fields["provision"] = self.provision
+        changed = msgspec.structs.replace(spec, policy=msgspec.structs.replace(spec.policy, **fields), open=False)
+        check_head(changed)
+        return changed
+
+
+UNCHANGED = Changes()
+
+
 # --- worlds ----------------------------------------------------------------------------------------------------------
 
 
-def as_it_was(export: Export, seed: int = 1, select: str = "") -> Record:
+def as_it_was(export: Export, seed: int = 1, changes: Changes = UNCHANGED) -> Record:
     """Play the bag on the pilots of the export, each there when it was there."""
     world = World(seed, Config())
     record = _watched(world)
@@ -145,15 +171,15 @@ def as_it_was(export: Export, seed: int = 1, select: str = "") -> Record:
         idle = always(world.server.core.config.idle)
         place = PilotPlace(pilot.site, host, pilot.cores, pilot.memory or 1 << 50, latency=1, returns=idle)
         world.visit(f"{pilot.host}.{number}", place, pilot.came, pilot.left)
-    world.submit(work(export, fast, select))
+    _submit(world, export, fast, changes)
     world.run(_patience(export))
     return record
 
 
-def elsewhere(export: Export, places: Scenario, seed: int = 1, select: str = "", provision: str = "") -> Record:
+def elsewhere(export: Export, places: Scenario, seed: int = 1, changes: Changes = UNCHANGED) -> Record:
     """Play the bag at the sites and on the hosts of a scenario."""
     run = Run(places, seed)
-    run.world.submit(work(export, speeds(export.tasks), select, provision))
+    _submit(run.world, export, speeds(export.tasks), changes)
     run.world.run(_patience(export))
     return run.record
 
@@ -169,12 +195,14 @@ def _patience(export: Export) -> int:
     return 1000 * (export.wall_clock + sum(task.wall for task in export.tasks)) + 86_400_000
 
 
-def work(export: Export, fast: dict[tuple[str, str], float], select: str = "", provision: str = "") -> Work:
-    """Return the bag as it would be submitted, and for each task its duration on a host of speed 1."""
-    spec = export.spec
-    if select:
-        spec = msgspec.structs.replace(spec, policy=msgspec.structs.replace(spec.policy, select=select))
-    event = submission(0, "user", msgspec.structs.replace(spec, open=False))
+def _submit(world: World, export: Export, fast: dict[tuple[str, str], float], changes: Changes) -> None:
+    """Submit the bag to a world, in which each task takes its own time on a host of speed 1.
+
+    Budgets and fail-over stay out: a budget may have been raised while the bag ran, and the fail-over site may be no
+    part of this world."""
+    spec = changes.applied_to(export.spec)
+    event = submission(0, OWNER, spec)
+    event.spec, event.budget, event.fail_over, event.absence = b"", 0, "", 0
     counts = {target.name: 0 for target in spec.targets}
     for task in export.tasks:
         counts[task.target] += 1
@@ -189,8 +217,7 @@ def work(export: Export, fast: dict[tuple[str, str], float], select: str = "", p
     def wall(task: int, _draw: random.Random) -> int:
         return walls[task]
 
-    return Work(len(walls), wall, select=event.select, name=event.name, targets=event.targets, failing=failing,
-                edges=event.edges, provision=provision or event.provision)
+    world.send(event, Work(len(walls), wall, failing=failing))
 
 
 def _work(task: EndedTask, fast: dict[tuple[str, str], float]) -> int:

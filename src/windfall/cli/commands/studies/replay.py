@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from windfall.sim.scenario import Scenario
     from windfall.sim.whatif import EndedTask, Export, PilotStay
 
+POLICIES = ("requirements", "rank", "replicate", "per-host")  # that a replay may change
 MOST = 10_000_000  # tasks that can be simulated
 
 
@@ -59,11 +60,14 @@ def _played(found: Export, places: Scenario | None, args: argparse.Namespace) ->
     from windfall.sim import whatif
 
     seed = 1 if args.seed is None else args.seed
+    policy = {key: text for key in POLICIES if (text := getattr(args, key.replace("-", "_"))) is not None}
+    changes = whatif.Changes(args.select or "", args.provision or "", policy)
+    changes.applied_to(found.spec)  # refuse a wrong change before the first run
     records = {"as it was": whatif.as_it_was(found, seed)}
     if places is not None:
-        records["what if"] = whatif.elsewhere(found, places, seed, args.select or "", args.provision or "")
-    elif args.select:
-        records["what if"] = whatif.as_it_was(found, seed, args.select)
+        records["what if"] = whatif.elsewhere(found, places, seed, changes)
+    elif changes != whatif.UNCHANGED:
+        records["what if"] = whatif.as_it_was(found, seed, changes)
     return records
 
 

@@ -36,6 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="write tables, a Gantt chart and plots to DIR; with --swf, every job's wait")
     parser.add_argument("--replay", metavar="BAG", help="play an ended bag again, or the .json of an --export")
     parser.add_argument("--select", metavar="POLICY", help="with --replay: what if this policy had chosen the tasks?")
+    for key in ("requirements", "rank", "replicate", "per-host"):
+        parser.add_argument(f"--{key}", metavar="EXPR", help=f"with --replay: what if this had been its {key}?")
     parser.add_argument("--sites", metavar="FILE", type=Path,
                         help="with --replay: what if the bag had run at these sites (TOML)?")
     parser.add_argument("--provision", metavar="POLICY",
@@ -54,8 +56,9 @@ def execute(args: argparse.Namespace) -> int:
     if len(named) != 1:
         raise BadInput("there is not one thing to simulate",
                        "windfall simulate SCENARIO, or one of --replay, --export and --swf")
-    for option, needs in (("select", "replay"), ("sites", "replay"), ("provision", "replay"), ("procs", "swf")):
-        if getattr(args, option) is not None and needs not in named:
+    of_replay = ("select", "sites", "provision", "requirements", "rank", "replicate", "per-host")
+    for option, needs in (*((option, "replay") for option in of_replay), ("procs", "swf")):
+        if getattr(args, option.replace("-", "_")) is not None and needs not in named:
             raise BadInput(f"--{option} goes with --{needs}")
     return ways[named[0]](args)
 
