@@ -26,7 +26,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {  # of ours; `errors`, and one's own p
     "windfall": ("client",),  # the package itself, lazily
     "__main__": ("cli.main",),
     "errors": (),
-    "model": (),
+    "model": ("wire.patterns",),
     "wire": (),
     "core": ("model",),
     "pilot": ("wire",),
@@ -36,7 +36,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {  # of ours; `errors`, and one's own p
     "data": ("model",),
     "store": ("model", "core.messages"),
     "provision": ("model", "sites", "client", "wire", "pilot.bundle", "core.messages"),
-    "client": ("model", "data", "wire.archive"),
+    "client": ("model", "data", "wire.archive", "wire.patterns"),
     "client.session": ("server.embedded",),  # finds a server, or starts one in this process
     "sim": ("core", "model", "wire", "workflow", "market", "pilot.agenda", "provision.order_book"),
     "server": SERVER,

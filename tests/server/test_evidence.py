@@ -84,3 +84,17 @@ def test_call_with_a_stored_result_brings_that_file_alone_or_fails(client, files
 
 def test_command_brings_no_stored_result(client):
     assert not row_of(client, {"value": "@", "files": [file(".windfall-result")]})["files"]
+
+
+@pytest.mark.parametrize(("output", "kept", "dropped"), [
+    ("*.png", "a.png", "a.txt"), ("out/", "out/deep/a", "outer/a"), ("out", "out/a", "../out/a"),
+    ("{x}-*", "1-a/b", "2-a"), ("**", "a/b", "a/../b"),
+])
+def test_files_that_a_pattern_stands_for_are_kept(client, output, kept, dropped):
+    row = row_of(client, {"files": [file(kept), file(dropped)]}, outputs=[output])
+    assert row["state"] == "succeeded" and [name for name, *_ in row["files"]] == [kept]
+
+
+def test_pattern_without_a_file_never_arrived(client):
+    row = row_of(client, {"files": [file("a.png")]}, outputs=["a.png", "*.txt"])
+    assert (row["state"], row["note"]) == ("failed", "the output *.txt never arrived")

@@ -62,7 +62,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--input", dest="inputs", action="append", metavar="FILE", help="'FILE' or 'FILE -> PATH'; may be repeated"
     )
     task.add_argument(
-        "--output", dest="outputs", action="append", metavar="PATH", help="file to bring home; may be repeated"
+        "--output", dest="outputs", action="append", metavar="PATH",
+        help="file or directory to bring home, or a pattern such as '*.png'; may be repeated",
     )
     foreign_graphs.add_arguments(parser)
 

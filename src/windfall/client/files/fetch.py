@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from windfall.client.files.places import below, placing
 from windfall.data.files import hash_file
 from windfall.errors import BadInput, NotFound, Unwritable, WindfallError
+from windfall.wire.patterns import Pattern
 
 if TYPE_CHECKING:
     from windfall.client.api import Api
@@ -142,7 +143,8 @@ class _OutputNames:
         first, renderer = max((each for each in self._targets if each[0] <= task), key=lambda each: each[0])
         if row.get("target", renderer.target.name) != renderer.target.name:
             return True
-        return path in renderer.outputs(task - first)
+        outputs = renderer.outputs(task - first)
+        return path in outputs or any(Pattern(output).matches(path) for output in outputs)
 
 
 def _bring(http: Http, file: OutputFile) -> None:

@@ -8,17 +8,19 @@ are checked before the first file is written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from windfall.data.files import safe_join
 from windfall.errors import BadInput
+from windfall.wire.patterns import fixed_part
 
 if TYPE_CHECKING:
     from windfall.client.api import Api
     from windfall.client.extend import Extension
     from windfall.model.spec import Bag
+    from windfall.model.templates.render import Renderer
     from windfall.model.templates.template import Piece
 
 MAX_COMPARED = 1_000_000  # file names; with more, every task gets its directory
@@ -62,6 +64,8 @@ def is_flat(bag: Bag, appended: Iterable[Extension] = ()) -> bool:
     from windfall.model.templates.render import Renderer
 
     extensions, names = list(appended), _FileNames()
+    if not extensions and _has_one_task(bag):
+        return True
     for target in bag.targets:
         renderer = Renderer(target)
         for each in extensions:
@@ -69,10 +73,21 @@ def is_flat(bag: Bag, appended: Iterable[Extension] = ()) -> bool:
                 renderer.extend(each.source, each.files)
         if renderer.count * len(target.outputs) + len(names.files) > MAX_COMPARED or bag.open:
             return False
-        paths = (path for index in range(renderer.count) for path in renderer.outputs(index))
-        if not all(map(names.add, paths)):
+        if not all(map(names.add, _fixed_parts(renderer))):
             return False
     return True
+
+
+def _has_one_task(bag: Bag) -> bool:
+    from windfall.model.templates.render import source_count
+
+    return not bag.open and sum(source_count(target.source) for target in bag.targets) == 1
+
+
+def _fixed_parts(renderer: Renderer) -> Iterator[str]:
+    """Yield the names of the tasks' files, or, of a pattern, the directory in which its files lie."""
+    for index in range(renderer.count):
+        yield from map(fixed_part, renderer.outputs(index))
 
 
 class _FileNames:
@@ -83,9 +98,9 @@ class _FileNames:
         self._folders: set[str] = set()
 
     def add(self, path: str) -> bool:
-        """Add a name; False if it is taken, or is a file where another name needs a directory."""
+        """Add a name; False if it is empty or taken, or is a file where another name needs a directory."""
         above = [str(each) for each in PurePosixPath(path).parents]
-        if path in self.files or path in self._folders or not self.files.isdisjoint(above):
+        if not path or path in self.files or path in self._folders or not self.files.isdisjoint(above):
             return False
         self.files.add(path)
         self._folders.update(above)

@@ -211,7 +211,7 @@ TASK = {
     "cost": KeySpec(cost, COST, "relative cost: a parameter or a number"),
     "priority": KeySpec(integer, INTEGER, "higher goes first among one's own"),
     "inputs": KeySpec(strings, TEXTS, "files and directories there must be before it starts"),
-    "outputs": KeySpec(paths, TEXTS, "files it makes; brought home"),
+    "outputs": KeySpec(paths, TEXTS, "files it makes, directories, or patterns such as *.png; brought home"),
     "checkpoint": KeySpec(paths, TEXTS, "files saved when it is ended early; the next attempt finds them"),
     "retries": KeySpec(whole, WHOLE, "how often it is tried again"),
     "memory-retries": KeySpec(whole, WHOLE, "how often again with twice the memory"),

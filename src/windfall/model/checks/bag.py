@@ -53,6 +53,7 @@ from windfall.model.templates.families import renderings
 from windfall.model.templates.render import Renderer, same_parameters, source_count
 from windfall.model.templates.table import lines, parse_row
 from windfall.model.units import MAX_DURATION, MAX_SIZE, format_core_time, parse_duration
+from windfall.wire import patterns
 
 SELECT = ("fcfs", "sjf")
 EXPRESSIONS = ("requirements", "rank", "sites", "per-host", "replicate", "attempt-deadline")
@@ -248,6 +249,7 @@ def _files(target: Target) -> None:
         at_most(len(paths), MAX_FILES, what)
         for path in paths:
             relative_path(path, what)
+            _pattern(path, what)
     at_most(len(target.inputs), MAX_FILES, "inputs")
     for each in target.inputs:
         _input(each)
@@ -257,6 +259,17 @@ def _files(target: Target) -> None:
     distinct(_places(target), "two inputs have the same path '{}'")
     distinct(target.outputs, "the output '{}' is named twice")
     distinct(target.checkpoint, "the checkpoint file '{}' is named twice")
+
+
+def _pattern(path: str, what: str) -> None:
+    if not patterns.is_pattern(path):
+        return
+    if what != "outputs":
+        raise BadInput(
+            f"{what}: '{tpl.excerpt(path)}' is a pattern, and only outputs may be patterns", "name each file",
+            text=tpl.excerpt(path),
+        )
+    patterns.check(path, what)
 
 
 def _places(target: Target) -> Iterator[str]:

@@ -9,6 +9,7 @@ from windfall.errors import BadInput
 from windfall.model.spec import Bag, Flows, Target
 from windfall.model.templates import template as tpl
 from windfall.model.templates.render import Renderer, source_count
+from windfall.wire.patterns import is_pattern
 
 Locate = Callable[[int], tuple[int, int]]  # a task → its target, and its number within that
 Relative = Callable[[str, str], str]  # refuses paths that leave the working directory
@@ -75,12 +76,16 @@ def _makers(flows: Flows, targets: list[Target], where: Locate, whole: bool) -> 
     """Refuse a file that is not an output of the task it comes from."""
     numbers = {name: number for number, name in enumerate(flows.names)}
     plain = [_plain(target, numbers) for target in targets]
+    patterned = {number for name, number in numbers.items() if is_pattern(name)}
     renderers: dict[int, Renderer] = {}
     rendered = 0
     for before, name in zip(flows.before, flows.name, strict=True):
         if before < 0:
             continue
         target, index = where(before)
+        if name in patterned:
+            raise BadInput(f"flows: '{tpl.excerpt(flows.names[name])}' is a pattern",
+                           "a file that goes from task to task needs a name: name it in the outputs, too")
         if name in plain[target]:
             continue
         if not whole:

@@ -46,6 +46,7 @@ PLAIN_FIELDS = frozenset(("v", "epoch", "seq", "lease", "spread", "grants"))  # 
 
 QUEUED, FETCHING, READY, PLACED, FINISHING = range(5)
 LONG_FIELDS = frozenset(("out", "err", "out64", "err64", "value", "files"))  # fields of reports that may be long
+FILE_BYTES = 200             # that an uploaded file takes in a report, about
 # Fields of tasks with a directory of their own.
 FILE_FIELDS = ("inputs", "outputs", "placed", "checkpoint", "scratch", "packed")
 
@@ -106,7 +107,8 @@ def _report_bytes(report):
     """Estimate how many bytes a report takes."""
     if LONG_FIELDS.isdisjoint(report):
         return 200
-    return 200 + sum([2 * len(report[name]) for name in LONG_FIELDS if name in report])  # text may be escaped
+    files = FILE_BYTES * len(report.get("files") or ())
+    return 200 + files + sum([2 * len(report[name]) for name in LONG_FIELDS if name in report])  # text may be escaped
 
 
 class RequestInFlight:

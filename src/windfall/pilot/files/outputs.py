@@ -10,7 +10,7 @@ import stat
 import tarfile
 
 from windfall.errors import WindfallError
-from windfall.pilot.files import staging
+from windfall.pilot.files import found, staging
 from windfall.pilot.files.blobs import Closing, file_digest, stream_digest
 
 ARCHIVE_BYTES = 1 << 30      # largest directory that is kept
@@ -51,7 +51,7 @@ def send(folder, uploads, report, blobs):
     """Upload files; return fields for the report.  Raise WindfallError or OSError when outputs cannot be sent."""
     attempt, fields, notes = report["a"], {}, []
     if "files" in uploads:
-        fields["files"] = _send_files(folder, uploads["files"], attempt, blobs)
+        fields["files"] = _send_files(folder, found.expand(folder, uploads["files"]), attempt, blobs)
     if "saved" in uploads:
         _optional(notes, "the checkpoint was not saved", lambda: _send_saved(folder, uploads["saved"], attempt, blobs),
                   fields, "saved")

@@ -15,6 +15,7 @@ from collections import namedtuple
 from windfall.errors import BadInput
 from windfall.pilot.files import links
 from windfall.pilot.files.blobs import READ, Closing, stream_digest
+from windfall.wire.patterns import Pattern
 
 _FICLONE = 0x40049409
 CACHE_BYTES = 10 << 30       # most bytes that the cache takes, or that unpacked environments take,
@@ -279,7 +280,7 @@ def stage_in(folder, field, cache, blobs, attempt):
         target = os.path.join(folder, path)
         os.makedirs(os.path.dirname(target), 0o700, exist_ok=True)
         _unlink(target)  # of two inputs with one path the second counts, and must not be written through a link
-        way = cache.way(size, changes(path))
+        way = cache.way(size, size >= links.LEAST and changes(path))
         room = (target, size if way == "copy" else 0)
         try:
             _put(cache.get(blobs, Blob(digest, size), attempt, room), target, mode, way)
@@ -302,8 +303,8 @@ def _put(source, target, mode, way):
 
 def changed_files(field):
     """Return a function that says whether a task may change the file at a path: its outputs or checkpoint name it."""
-    named = {os.path.normpath(path) for key in ("outputs", "checkpoint") for path in field(key) or ()}
-    return lambda path: path in named
+    patterns = [Pattern(path) for key in ("outputs", "checkpoint") for path in field(key) or ()]
+    return lambda path: any(pattern.matches(path) for pattern in patterns)
 
 
 def _staged():
