@@ -35,6 +35,7 @@ COMMANDS = {
     "provision": "start pilots at your sites for a server that runs elsewhere",
     "pilot": "run a pilot, which offers this machine's cores to a server",
     "site": "add, list, test and share the sites where pilots can be started",
+    "doctor": "check the data of a server, and mend what is damaged",
     "login": "use a server that runs elsewhere",
     "user": "add, list, limit and remove users of this server",
     "token": "make, list and revoke tokens",
@@ -50,7 +51,7 @@ FOLDERS = {
     "bags": ("run", "submit", "ls", "show", "wait", "results", "logs", "explain", "policy", "cancel", "retry", "rerun",
              "pause", "unpause", "rm"),
     "sites": ("site", "provision", "pilot"),
-    "server": ("serve", "login", "user", "token"),
+    "server": ("serve", "doctor", "login", "user", "token"),
     "workflows": ("compile", "graph", "component"),
     "studies": ("simulate", "experiment"),
 }  # fmt: skip

@@ -38,7 +38,7 @@ from windfall.store.locking import Lock, holder
 from windfall.store.schema import checksum
 
 _MAGIC = b"SQLite format 3\0"
-_BACKUP = "nothing was changed; 'windfall doctor' says what can be saved; or restore the data directory from a backup"
+_BACKUP = "'windfall doctor' says what can be saved; or restore the data directory from a backup"
 _SETTINGS = (  # `synchronous = FULL`: each commit calls fsync, which is the flush that replies wait for
     "locking_mode = EXCLUSIVE", "journal_mode = WAL", "synchronous = FULL", "temp_store = MEMORY",
     "journal_size_limit = 67108864", "trusted_schema = OFF",
@@ -101,7 +101,7 @@ class Journal:
             reached = mark.read(mark.mark_of(path))
             if not path.exists():
                 _refuse_without_file(path, reached)
-                _create(path)
+                create(path)
             _check_header(path)
             with log_file.kept(path):
                 return cls._open(path, lock, reached)
@@ -135,6 +135,10 @@ class Journal:
             self.flushes += 1
             self._mark.write(seq, at, self.numbers())
             return seq
+
+    def skip_to(self, position: int) -> None:
+        """Give the next row the number after `position`: commits up to there are lost, and a snapshot must follow."""
+        self.position = max(self.position, position)
 
     def read(self, after: int, limit: int | None = None) -> Iterator[tuple[int, int, bytes]]:
         """Yield the rows (seq, at, body) after a position, oldest first, at most `limit`."""
@@ -424,7 +428,7 @@ def _replace_row(connection: sqlite3.Connection, seq: int, at: int, old: bytes, 
 
 # --- opening --------------------------------------------------------------------------------------------------
 
-def _create(path: Path) -> None:
+def create(path: Path) -> None:
     """Create a journal under another name and rename it, so that a file under its own name is always complete."""
     fresh = path.with_suffix(".new")
     for leftover in (fresh, Path(f"{fresh}-wal")):

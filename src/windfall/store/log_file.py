@@ -75,7 +75,8 @@ def lost_commits(found: list[LogFrame], taken: int) -> int:
 
 @contextmanager
 def kept(database: Path) -> Iterator[None]:
-    """Keep the log if the block fails: SQLite deletes it, damaged frames and all, when it closes the database."""
+    """Keep the log if the block fails: SQLite folds the good frames into the database when it closes that, and deletes
+    the log, damaged frames and all."""
     log = log_of(database)
     spare = Path(f"{log}.kept")
     with suppress(OSError):

@@ -22,11 +22,13 @@ from windfall.core.decide.requests.intake import submission
 from windfall.core.messages import events as e
 from windfall.core.messages.facts import (
     BagAged,
+    ClockSet,
     DataSelection,
     DataShape,
     Fact,
     HostJudged,
     Limits,
+    NumbersSkipped,
     Shape,
     SiteJudged,
     SiteNoted,
@@ -116,6 +118,7 @@ def tell(story: Story) -> None:
     _fill_batches(story)
     _go_on(story, bags, old)
     _run_again(story)
+    _mend(story)
 
 
 def _run_again(story: Story) -> None:
@@ -127,6 +130,14 @@ def _run_again(story: Story) -> None:
     story.exchange(pilot, reports=[e.Report(good, wall=5), e.Report(bad, "failed", "exit", exit=1)])
     made = submission(0, "gil", Bag(name="mended", targets=[sweep(2, retries=0, time=60_000)]))
     story.do(e.Rerun(0, bag, "failed", spec=made.spec, targets=made.targets, concerned=[(0, 2)], by="gil"))
+
+
+def _mend(story: Story) -> None:
+    """A person had cut the journal, and says that its clock is an hour ahead."""
+    state = story.core.state
+    story.decide(NumbersSkipped(story.now, state.next_bag, state.next_pilot + 50, state.next_intent + 5, 1 << 20))
+    wrong, story.now = story.now, story.now - 3_600_000
+    story.decide(ClockSet(story.now, wrong, "ann"))
 
 
 def _grow(story: Story) -> int:

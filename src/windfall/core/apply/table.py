@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from windfall.core.apply import attempts, bags, hosts, intents, pilots, sites
+from windfall.core.apply import attempts, bags, clock, hosts, intents, pilots, sites
 from windfall.core.messages import facts as f
 from windfall.core.state.world import State
 
@@ -64,4 +64,6 @@ HANDLERS: dict[type, Callable[[State, Any], None]] = {
     f.AllowanceSet: pilots.allowance_set,
     f.WeightSet: pilots.weight_set,
     f.BagAged: bags.bag_lifted,
+    f.NumbersSkipped: clock.numbers_skipped,
+    f.ClockSet: clock.clock_set,
 }

@@ -611,6 +611,25 @@ class TokenRevoked(Fact, tag="token-revoked/1"):
     by: str = ""  # who asked for it
 
 
+class NumbersSkipped(Fact, tag="numbers-skipped/1"):
+    """The journal has lost commits, which may have given any numbers below these."""
+
+    at: int
+    next_bag: int
+    next_pilot: int
+    next_intent: int
+    attempt_base: int  # how often a row of the attempts may have been used
+
+
+class ClockSet(Fact, tag="clock-set/1"):
+    """A person says what time it is.  Where that is earlier than the journal said, the clock had been wrong: all times
+    after `at` move back by as much."""
+
+    at: int
+    before: int  # the journal's time until then
+    by: str = ""  # who said so
+
+
 FACTS = (
     BagSubmitted, TasksAppended, BagClosed, BagPaused, TasksCancelled, TasksRetried, InputsGathered, BagRemoved,
     SiteAdded, PilotEnrolled, PilotDraining, PilotEnded, PilotsForgotten, Granted, Adopted, Started, Finished, Ended,
@@ -620,4 +639,5 @@ FACTS = (
     HostJudged,
     BudgetSet, AllowanceSet, PolicySet, WeightSet, BagAged,
     PartAppended, BagRevised,
+    NumbersSkipped, ClockSet,
 )

@@ -172,6 +172,7 @@ class _Loader:
             state.readers_of[move.place] = state.readers_of.get(move.place, 0) + 1
         state.attempts = Attempts(m["attempts"])
         self._table(state.attempts, "at")
+        state.attempts.base = state.attempt_base
         state.attempts.reindex()  # facts that follow look for what was lost
         self._hosts(state)
         for pilot in state.pilots.values():

@@ -203,6 +203,7 @@ class Attempts(Table):
     def __init__(self, rows: int = 0) -> None:
         super().__init__(rows)
         self.free: deque[int] = deque()  # rows to use next, longest unused first; rebuilt after recovery
+        self.base = 0  # `State.attempt_base`
         self.lost: dict[int, dict[int, None]] = {}  # ref → rows of it that were given up; derived
         self.indexed: dict[int, dict[int, list[int]]] = {}  # bag → ref → its rows; volatile
 
@@ -236,7 +237,9 @@ class Attempts(Table):
             first = self.rows
             self.grow(max(n, min(self.rows // 4, 1 << 16), 256))  # few: whoever looks for some looks at all
             free.extend(range(first, self.rows))
-        number, take = self.number, free.popleft
+        number, take, base = self.number, free.popleft, self.base
+        if base:
+            return [(max(number[row] >> ROW_BITS, base) + 1 << ROW_BITS) | row for row in (take() for _ in range(n))]
         if n == 1:
             row = take()
             return [((number[row] >> ROW_BITS) + 1 << ROW_BITS) | row]

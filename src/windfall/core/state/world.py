@@ -537,6 +537,7 @@ class State:
     next_pilot: int = 1
     next_class: int = 1
     next_intent: int = 1
+    attempt_base: int = 0  # commits that were lost may have used a row of the attempts so often
     intents: dict[int, IntentState] = field(default_factory=dict)  # open ones
     hosts: Hosts = field(default_factory=lambda: Hosts(0), metadata=CHUNKED)
     host_names: list[tuple[str, str, str]] = field(default_factory=list)  # row → site, lasting id, name
