@@ -41,6 +41,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {  # of ours; `errors`, and one's own p
     "sim": ("core", "model", "wire", "workflow", "market", "pilot.agenda", "provision.order_book"),
     "server": SERVER,
     "cli": ("client", "model", "data", "workflow", "sim", "pilot.main", "pilot.bundle", "server.main",
+            "server.local.doctor",
             "sites", "provision", *HERE),
     "console": (),
 }
@@ -49,7 +50,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {  # of ours; `errors`, and one's own p
 LAZILY = {
     "windfall": ("client",),
     "client": ("server.embedded",),
-    "cli": ("workflow", "sim", "pilot.main", "pilot.bundle", "server.main", "sites", "provision", *HERE),
+    "cli": ("workflow", "sim", "pilot.main", "pilot.bundle", "server.main", "server.local.doctor", "sites", "provision",
+            *HERE),
 }
 """Imported only inside functions, so that starting the command line does not load them."""
 

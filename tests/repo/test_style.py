@@ -73,7 +73,7 @@ def test_command_line_offers_its_commands() -> None:
     assert list(COMMANDS) == [
         "run", "submit", "ls", "show", "wait", "results", "logs", "explain", "policy", "cancel", "retry", "rerun",
         "pause",
-        "unpause", "rm", "serve", "provision", "pilot", "site", "login", "user", "token", "compile", "graph",
+        "unpause", "rm", "serve", "provision", "pilot", "site", "doctor", "login", "user", "token", "compile", "graph",
         "component", "simulate", "experiment", "completion",
     ]  # fmt: skip
 

@@ -13,7 +13,7 @@ from server_tools import SRC, Client, Pilot, sweep
 
 from windfall.core.state.columns import ROW_BITS
 from windfall.errors import StoreCorrupt
-from windfall.server import doctor
+from windfall.server.local import doctor
 from windfall.server.local.data_folder import Home
 from windfall.server.recovery import recover
 from windfall.store import log_file, mark

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from windfall.core.config import Config
+from windfall.core.decide.requests.tokens import ends_soon
 from windfall.core.messages import events
 from windfall.server import metrics
 from windfall.server.calls.admin import AdminCalls
@@ -24,7 +25,7 @@ from windfall.server.files.quota import Quota
 from windfall.server.grants import Renderings
 from windfall.server.http import auth, listen, tokens
 from windfall.server.http.routes import Calls, routes
-from windfall.server.http.server import HttpServer
+from windfall.server.http.server import HttpServer, log
 from windfall.server.local.data_folder import Home, user
 from windfall.server.recovery import recover
 from windfall.server.retention import Retention
@@ -77,6 +78,8 @@ class Runtime:
         core, self.journal, clock = recover(self.home.journal, config)
         self.journal.make_room = self.room.give
         try:
+            if clock.problem:
+                log.warning("%s", clock.problem)
             self.writer = Writer(core, self.journal, clock, options.die)
             self._build(options)
             token = await self._bootstrap(options.enrol)
@@ -127,7 +130,8 @@ class Runtime:
 
     def problems(self) -> list[str]:
         """Return what a person must see to, a sentence each."""
-        return [problem for problem in (self.disk.problem, self.writer.snapshot_problem) if problem]
+        problems = (self.disk.problem, self.writer.snapshot_problem, self.writer.clock.problem)
+        return [problem for problem in problems if problem]
 
     # --- first things -----------------------------------------------------------------------------------------
 
@@ -136,24 +140,28 @@ class Runtime:
         owner, state = user(), self.writer.state
         token = str(self.home.read_profile().get("token", ""))
         orders: list[events.Event] = []
-        known = state.tokens.get(tokens.digest(token))
-        if known is None or known.scope != "admin" or known.owner != owner:
+        known, now = state.tokens.get(tokens.digest(token)), self.writer.clock.now()
+        if known is None or known.scope != "admin" or known.owner != owner or ends_soon(known, now):
             token = tokens.new_token()
             orders.append(self.issue(token, "admin", "", OWNER_DAYS))
         if "local" not in state.sites:
             orders.append(events.AddSite(0, "local", owner, "local"))
-        if enrol and tokens.digest(enrol) not in state.tokens:
-            orders.append(self._enrolment(enrol))
+        if enrol:
+            orders += self._admission(enrol)
         await asyncio.gather(*(self.writer.do(order) for order in orders))
         return token
 
     async def admit_local(self, token: str) -> None:
         """Let a pilot of this machine enrol with this token."""
-        if tokens.digest(token) not in self.writer.state.tokens:
-            await self.writer.do(self._enrolment(token))
+        await asyncio.gather(*(self.writer.do(order) for order in self._admission(token)))
 
-    def _enrolment(self, token: str) -> events.IssueToken:
-        return self.issue(token, "enrol", "local", OWNER_DAYS)
+    def _admission(self, token: str) -> list[events.Event]:
+        """Return the events that let a pilot enrol with a token for years: none where it may already."""
+        known = self.writer.state.tokens.get(tokens.digest(token))
+        if known is not None and not ends_soon(known, self.writer.clock.now()):
+            return []
+        revoked: list[events.Event] = [events.RevokeToken(0, known.id)] if known is not None else []
+        return [*revoked, self.issue(token, "enrol", "local", OWNER_DAYS)]
 
     def issue(self, token: str, scope: str, site: str, days: int) -> events.IssueToken:
         """Return the event that issues a token to the server's own user."""

@@ -136,6 +136,20 @@ class Journal:
             self._mark.write(seq, at, self.numbers())
             return seq
 
+    def date_back(self, at: int) -> None:
+        """Date the rows of later times, and the snapshot, at `at`: a clock had been ahead, and times never go back."""
+        with self._transaction() as connection:
+            for (seq,) in connection.execute("SELECT seq FROM journal WHERE at > ?", (at,)).fetchall():
+                row = connection.execute("SELECT seq, at, crc, body FROM journal WHERE seq = ?", (seq,)).fetchone()
+                self._check(is_intact(row), f"row {seq}")
+                connection.execute("UPDATE journal SET at = ?, crc = ? WHERE seq = ?",
+                                   (at, checksum(seq, at, row[3]), seq))
+            for position, meta in connection.execute(
+                    "SELECT position, body FROM snapshot WHERE at > ?", (at,)).fetchall():
+                connection.execute("UPDATE snapshot SET at = ?, crc = ?",
+                                   (at, schema.head_checksum(connection, position, at, meta)))
+        self._last_at, self._snapshot = min(self._last_at, at), (self._snapshot[0], min(self._snapshot[1], at))
+
     def skip_to(self, position: int) -> None:
         """Give the next row the number after `position`: commits up to there are lost, and a snapshot must follow."""
         self.position = max(self.position, position)

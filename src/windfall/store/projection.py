@@ -43,6 +43,10 @@ CREATE TABLE pilot (pilot INTEGER PRIMARY KEY, site TEXT, owner TEXT, host TEXT,
 _ATTEMPT = f"INSERT OR REPLACE INTO attempt VALUES ({', '.join('?' * 15)})"
 _DETAIL = f"INSERT OR REPLACE INTO detail VALUES ({', '.join('?' * 15)})"
 _PLAIN = f.Detail()
+_TIMES = {
+    "attempt": ("granted", "started", "ended"), "span": ("at",), "started": ("at",), "bag": ("submitted", "closed"),
+    "pilot": ("enrolled", "ended"), "usage": ("first", "last"),
+}
 _json = msgspec.json.encode
 
 Span = tuple[int, int, int, int, int, int, int, str, str]  # the columns of `span`
@@ -73,6 +77,7 @@ class Projection:
             f.Started: self._attempts_started,
             f.Finished: self._finished,
             f.Ended: self._ended,
+            f.ClockSet: self._clock_set,
         }
 
     def reload(self) -> None:
@@ -95,6 +100,17 @@ class Projection:
         self._tally.write()
         for gathered in (self.attempts, self._details, self._over):
             gathered.clear()
+
+    def _clock_set(self, seq: int, fact: f.ClockSet) -> None:
+        """Move the times that a wrong clock gave back, as `core/apply/clock.py` moves those of the state."""
+        if fact.before <= fact.at:
+            return
+        self.write()
+        for table, columns in _TIMES.items():
+            for column in columns:
+                self._connection.execute(f"UPDATE {table} SET {column} = {column} - ? WHERE {column} > ?",
+                                         (fact.before - fact.at, fact.at))
+        self.reload()
 
     # --- ends of attempts -------------------------------------------------------------------------------------
 

@@ -32,25 +32,25 @@ class _Shift:
     def _time(self, at: int) -> int:
         return at - self._by if at > self._since else at
 
-    def _times(self, records: Iterable[Any], *names: str) -> None:
+    def _times(self, records: Iterable[Any], names: tuple[str, ...]) -> None:
         for record in records:
             for name in names:
                 setattr(record, name, self._time(getattr(record, name)))
 
     def apply(self, state: State) -> None:
         bags = state.bags.values()
-        self._times(bags, "submitted", "ended", "changed", "busy_since", "last_granted", "aged_since", "revised")
-        self._times((target for bag in bags for target in bag.targets), "filling_since")
+        self._times(bags, ("submitted", "ended", "changed", "busy_since", "last_granted", "aged_since", "revised"))
+        self._times((target for bag in bags for target in bag.targets), ("filling_since",))
         for pilot in state.pilots.values():
             if pilot.enrolled > self._since:
                 pilot.ends -= self._by if pilot.ends else 0
-        self._times(state.pilots.values(), "enrolled", "ended")
+        self._times(state.pilots.values(), ("enrolled", "ended"))
         for token in state.tokens.values():
             if token.issued > self._since:
                 token.expires -= self._by if token.expires else 0
-        self._times(state.tokens.values(), "issued")
-        self._times(state.intents.values(), "made", "changed", "running_since")
-        self._times(state.sites.values(), "added", "suspect_since")
+        self._times(state.tokens.values(), ("issued",))
+        self._times(state.intents.values(), ("made", "changed", "running_since"))
+        self._times(state.sites.values(), ("added", "suspect_since"))
         for site in state.sites.values():
             site.history = [(self._time(at), kind, says) for at, kind, says in site.history]
         state.limits_changed = self._time(state.limits_changed)

@@ -12,7 +12,8 @@ from windfall.errors import BadInput
 EXAMPLES = """examples:
   windfall doctor              what is damaged, and what can be done; changes nothing
   windfall doctor --repair     mend what can be mended without loss
-  windfall doctor --cut        end a damaged journal at its last good commit, and list what is lost"""
+  windfall doctor --cut        end a damaged journal at its last good commit, and list what is lost
+  windfall doctor --clock      this machine's clock is right, whatever the journal says"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,16 +22,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     orders.add_argument("--repair", action="store_true", help="mend what can be mended without loss")
     orders.add_argument("--cut", action="store_true",
                         help="end a damaged journal at its last good commit; the damaged files are kept")
+    orders.add_argument("--clock", action="store_true",
+                        help="say that this machine's clock is right, and the time of the journal is not")
 
 
 def execute(args: argparse.Namespace) -> int:
-    from windfall.server import doctor
-    from windfall.server.local.data_folder import Home
+    from windfall.server.local import doctor
 
     where = args.home or make_home()
     if not where.is_dir():
         raise BadInput(f"there is no directory {where}", "--home, or WINDFALL_HOME, says where the data lies")
-    home = Home(where)
+    home = doctor.Home(where)
+    if args.clock:
+        return _say_outcome(doctor.set_clock(home), args.json)
     if args.repair or args.cut:
         return _say_outcome(doctor.mend(home, args.cut), args.json)
     findings = doctor.examine(home)
@@ -45,7 +49,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _say_outcome(outcome: object, as_json: bool) -> int:
-    from windfall.server.doctor import Outcome
+    from windfall.server.local.doctor import Outcome
 
     assert isinstance(outcome, Outcome)
     if as_json:

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from windfall.core.decide.requests.request import refusing
 from windfall.core.messages import events as e, facts as f
+from windfall.core.state.world import TokenState
 from windfall.core.turn import Turn
 from windfall.errors import Conflict, NotFound
 
 MAX_TOKENS = 1_000  # of one user, beside those of pilots
+
+RENEWAL = 366 * 86_400_000  # ms before its end: a server that is started once a year never has a dead one
+
+
+def ends_soon(token: TokenState, now: int) -> bool:
+    """Should the server make a new token in place of this one, its own, now?"""
+    return 0 < token.expires < now + RENEWAL
 
 
 @refusing

@@ -10,6 +10,7 @@ Rules
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -17,10 +18,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from windfall.core.messages import facts as f
+from windfall.core.start_time import date_of
 from windfall.core.state.world import State
 from windfall.core.step import Core
 from windfall.errors import StoreCorrupt, StoreError, TrustError
-from windfall.server.local.data_folder import Home
+from windfall.server.local.data_folder import Home, user
 from windfall.server.recovery import recover, restore
 from windfall.store import codec, mark, salvage
 from windfall.store.journal import Journal, create, name_commit
@@ -29,6 +31,7 @@ from windfall.store.views import Views, discard
 
 MARGIN = 1_000  # numbers that are skipped beyond those that the mark or the views tell of
 ATTEMPTS_MARGIN = 1 << 20  # uses of a row of the attempts
+BACK = 60_000  # ms by which the journal must be ahead to be set back
 NAMED = 20  # bags that a list of losses names
 
 
@@ -64,12 +67,14 @@ def examine(home: Home) -> list[Finding]:
 def _examine_journal(home: Home) -> list[Finding]:
     if not home.journal.exists() and not salvage.reached(home.journal):
         return [Finding("journal", "there is none yet")]
-    core, journal, _ = recover(home.journal)
+    core, journal, clock = recover(home.journal)
     try:
         journal.check_history()
         at = name_commit(journal.position, journal.last_at())
         found = [Finding("journal", f"all commits read back, the last is {at}; {len(core.state.bags)} bags")]
-        return [*found, _examine_views(home, journal)]
+        times = Finding("clock", clock.problem, "windfall doctor --clock") if clock.problem else Finding(
+            "clock", "this machine's clock and the journal agree")
+        return [*found, times, _examine_views(home, journal)]
     finally:
         journal.close()
 
@@ -138,7 +143,7 @@ def mend(home: Home, cut: bool) -> Outcome:
 
 
 def _mend_views(home: Home) -> Outcome:
-    bad = [each for each in _examine_journal(home) if each.remedy]
+    bad = [each for each in _examine_journal(home) if each.remedy and each.part == "views"]
     if not bad:
         return Outcome(["nothing needs repair"])
     aside = salvage.copy_aside(home.path)
@@ -197,6 +202,29 @@ def _skip_numbers(home: Home, core: Core, journal: Journal) -> None:
     position = journal.append(fact.at, codec.encode([fact]))
     meta, chunks, drop = core.snapshot()
     journal.save_snapshot(position, meta, chunks, drop)
+
+
+# --- the clock --------------------------------------------------------------------------------------------------
+
+def set_clock(home: Home) -> Outcome:
+    """Have the journal go on at the time of this machine's clock, which a person says is right."""
+    core, journal, clock = recover(home.journal)
+    try:
+        wall, before = time.time_ns() // 1_000_000, max(journal.last_at(), core.state.now)
+        if not clock.problem and before - wall < BACK:
+            return Outcome([f"the clock agrees with the journal, whose last commit is of {date_of(before)}"])
+        aside = salvage.copy_aside(home.path)
+        if before > wall:
+            journal.date_back(wall)
+        fact = f.ClockSet(wall, before, user())
+        core.replay([fact])
+        position = journal.append(wall, codec.encode([fact]))
+        meta, chunks, drop = core.snapshot()
+        journal.save_snapshot(position, meta, chunks, drop)
+    finally:
+        journal.close()
+    moved = "; what was dated later moves back by as much" if before > wall else ""
+    return Outcome([f"time goes on at {date_of(wall)}, after {date_of(before)}{moved}"], kept=str(aside))
 
 
 # --- losses -----------------------------------------------------------------------------------------------------
