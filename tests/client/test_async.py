@@ -40,6 +40,13 @@ def test_submitted_bag_runs_and_its_results_stream(server):
     assert run(server, story) == ([1, 2, 3, 4, 5], b"5\n")
 
 
+def test_large_results_of_calls_come_while_others_run(server):
+    async def story(client):
+        return await asyncio.gather(client.call(bytes, 3 << 20), client.call(abs, -1), client.call(bytes, 2 << 20))
+
+    assert run(server, story) == [bytes(3 << 20), 1, bytes(2 << 20)]
+
+
 def test_calls_and_waits_run_at_the_same_time(server):
     async def story(client):
         bag = await client.submit(sweep(1, "sleep 1"))

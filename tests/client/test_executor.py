@@ -457,6 +457,13 @@ def test_initializer_runs_once_per_runner(client, tmp_path):
     assert len(ran) == len(set(ran)) and {str(pid) for pid in pids} <= set(ran)
 
 
+def test_initializer_without_a_module_names_host_and_remedy(client):
+    with Executor(client, initializer=exec, initargs=("import nowhere",)) as executor:
+        error = executor.submit(abs, -1).exception()
+        assert isinstance(error, concurrent.futures.BrokenExecutor)
+        assert f"No module named 'nowhere' on the host {os.uname().nodename}" in str(error.__cause__)
+
+
 def test_failing_initializer_breaks_the_executor(client):
     with Executor(client, initializer=exec, initargs=("raise ValueError('no licence')",)) as executor:
         futures = [executor.submit(abs, -1) for _ in range(20)]

@@ -3,13 +3,14 @@
 import errno
 import json
 import os
+import pickle
 import shutil
 import subprocess
 import sys
 import threading
 
 import pytest
-from harness import wait_until, zipapp
+from harness import call, wait_until, zipapp
 
 from windfall.errors import WindfallError
 from windfall.pilot.files import folder_locks, outbox, salvage as salvaging
@@ -28,7 +29,7 @@ def entries(pilot):
 
 
 def test_uploads_under_way_reach_the_server_by_the_outbox(server, launch):
-    """Hanging uploads, uploads that wait for a thread, and results without files all reach the server."""
+    """Hanging uploads, uploads that wait for a thread, large results and results without files all reach the server."""
     hanging, go = threading.Semaphore(0), threading.Event()
 
     def stuck(handler, method, path):
@@ -41,6 +42,7 @@ def test_uploads_under_way_reach_the_server_by_the_outbox(server, launch):
     server.intercept = stuck
     pilot = launch("--cores", "2")
     server.submit(*[[i, f"echo {i} > o"] for i in range(1, 9)], outputs=["o"])
+    server.submit([10, call(bytes, 2 << 20)], kind="call")
     server.submit([9, "sleep 60"], grace=100)
     for _ in range(3):
         assert hanging.acquire(timeout=30)
@@ -49,10 +51,12 @@ def test_uploads_under_way_reach_the_server_by_the_outbox(server, launch):
     server.wait_for(lambda: 9 in server.reports, 30)   # it leaves, and waits for the porters in vain
     go.set()
     assert pilot.wait(60) == 3
-    left = {f"{i}.json" for i in range(1, 9) if i not in server.reports}
+    left = {f"{i}.json" for i in (*range(1, 9), 10) if i not in server.reports}
     assert left and set(entries(pilot)) == left
     server.intercept = None
     launch("--idle", "1")
+    large = server.result(10, 30)
+    assert large["value"] == "@" and pickle.loads(server.blobs[large["files"][0][1]]) == ("ok", bytes(2 << 20))
     for i in range(1, 9):
         report = server.result(i, 30)
         assert report.get("o", "succeeded") == "succeeded"

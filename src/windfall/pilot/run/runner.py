@@ -59,7 +59,7 @@ def initialize():
         pickle.loads(a2b_base64(function))(*args, **kwargs)
     except ENDS as error:
         os.environ[INITIALIZER] = text  # the next call must not run either
-        raise InitializerFailed() from error
+        raise InitializerFailed() from _explained(error)
 
 
 def main():
