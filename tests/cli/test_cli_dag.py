@@ -185,6 +185,21 @@ def test_abort_cancels_the_rest_and_runs_the_final_node(dag: CommandLine) -> Non
     assert done["rescue"].endswith("last.dag.rescue001"), "as DAGMan: it has ended well, and there is a rest to run"
 
 
+def test_node_succeeds_when_all_its_queued_jobs_have(dag: CommandLine) -> None:
+    dag.write("a.dat", "1")
+    dag.write("b.dat", "2")
+    dag.write("many.sub", "executable = /bin/sh\narguments = \"-c 'test ! -e $Fn(file).no && cat $(file)'\"\n"
+              "transfer_input_files = $(file) $(more)\noutput = $Fn(file).out\nmore =\nqueue file matching *.dat\n")
+    dag.write("many.dag", "JOB A many.sub\n" + job("B", "cat a.out b.out", "take.sub") + "PARENT A CHILD B\n")
+    dag.write("take.sub", SH + "transfer_input_files = a.out, b.out\n")
+    done = dag.json("run", "many.dag")
+    assert (done["tasks"], done["succeeded"]) == (3, 3) and read(dag, "B.out") == "12"
+    dag.write("many.sub", read(dag, "many.sub").replace("test ! -e $Fn(file).no", "test $(file) != b.dat"))
+    done = dag.json("run", "many.dag", code=1)
+    assert (done["succeeded"], done["failed"], done["cancelled"]) == (1, 1, 1)
+    assert not re.search("^DONE", read(dag, "many.dag.rescue001"), re.MULTILINE)
+
+
 def test_scripts_of_a_subdag_run_as_nodes_of_the_dag(dag: CommandLine, tmp_path: Path) -> None:
     script(dag, "note.sh", f'echo "$@" >> {tmp_path}/noted')
     dag.write("in.dag", job("I", f"echo inside >> {tmp_path}/noted"))

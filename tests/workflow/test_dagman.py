@@ -462,8 +462,74 @@ def test_wrong_functions_of_macros_are_refused(text: str, said: str) -> None:
     assert said in caught.value.message
 
 
-@pytest.mark.parametrize("text", ["queue 2", "queue x in (a b)", "if defined x\nendif", "include : f", "just words"])
-def test_description_of_several_jobs_is_refused(text: str) -> None:
+QUEUES = [
+    ("queue", ["0/0/"]),
+    ("queue 3", ["0/0/", "1/1/", "2/2/"]),
+    ("queue $(count)", ["0/0/", "1/1/"]),
+    ("queue x in (a, b c)", ["0/0/a", "1/0/b", "2/0/c"]),
+    ("Queue 2 x IN a,b", ["0/0/a", "1/1/a", "2/0/b", "3/1/b"]),
+    ("queue 1 x in [1:] (\na\nb\n# no\nc, d\n)", ["0/0/b", "1/0/c", "2/0/d"]),
+    ("queue x matching files *.dat", ["0/0/a.dat", "1/0/b.dat"]),
+    ("queue x matching dirs [::2] d*, *.dat", ["0/0/d"]),
+    ("queue y,x from (\n1, -a -b 26\n2 z\n)", ["0/0/-a -b 26", "1/0/z"]),
+    ("queue x from [0:4:2] list.txt", ["0/0/one 1", "1/0/three 3"]),
+    ("queue\nx = later\nqueue 2", ["0/0/", "1/0/later", "2/1/later"]),
+]
+
+
+@pytest.mark.parametrize(("text", "jobs"), QUEUES)
+def test_queue_makes_a_task_of_each_job(folder: Path, text: str, jobs: list[str]) -> None:
+    (folder / "d").mkdir()
+    for name in ("b.dat", "a.dat"):
+        (folder / name).write_text("")
+    (folder / "list.txt").write_text("one 1\n\n# no\ntwo 2\nthree 3\n")
+    (folder / "q.sub").write_text(f"executable = /bin/echo\ncount = 2\narguments = $(Process)/$(Step)/$(x:)\n{text}\n")
+    found = NodeJobs(load(folder, "JOB A q.sub\n"))
+    assert [" ".join(job.run[1:]) for job in found.all().values()] == jobs
+    names = [job.name for job in found.each.values()]
+    assert names == (["A"] if len(jobs) == 1 else [f"A+{number}" for number in range(len(jobs))])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("queue many", "is not understood here"), ("queue 1000000", "at most 100,000 jobs"),
+        ("queue x! in a", "'x!' is not understood"), ("queue x from gone.txt", "cannot read"),
+        ("queue x from ls |", "does not run a command"), ("queue x in [0:1:0] a", "is not a slice"),
+        ("queue x matching *.gone", "queues no job"), ("queue x in (\na", "have no end"),
+        ("queue " + "a " * 50_000 + "!", "is not understood"), ("queue $(gone)", "no macro 'gone'"),
+        ("queue 1000 x in " + "a " * 1_000, "at most 100,000 jobs"),
+    ],
+)  # fmt: skip
+def test_impossible_queue_is_refused_with_its_place(folder: Path, text: str, said: str) -> None:
+    (folder / "q.sub").write_text(f"executable = /bin/echo\n{text}\n")
+    with pytest.raises(BadInput, match=r"q\.sub:2:1") as caught:
+        NodeJobs(load(folder, "JOB A q.sub\n")).all()
+    assert said in caught.value.message
+
+
+def test_nodes_wait_for_all_jobs_of_the_nodes_before(folder: Path) -> None:
+    (folder / "q.sub").write_text("executable = /bin/echo\noutput = $(JOB)-$(Process).txt\nqueue 2\n")
+    (folder / "take.sub").write_text("executable = /bin/cat\ntransfer_input_files = A-0.txt, A-1.txt\nqueue\n")
+    (folder / "s.sh").write_text("")
+    graph = load(folder, "JOB A q.sub\nJOB B q.sub\nJOB C take.sub\nPARENT A CHILD B\nPARENT B CHILD C\n"
+                 "SCRIPT PRE B s.sh\nSCRIPT POST B s.sh\nRETRY B 2\n")
+    found = NodeJobs(graph)
+    jobs = found.all()
+    names = {job.number: job.name for job in jobs.values()}
+    assert {(names[a], names[b]) for a, b in found.edges()} == {
+        ("A+0", "B++pre"), ("A+1", "B++pre"), ("B++pre", "B+0"), ("B++pre", "B+1"), ("B+0", "B++post"),
+        ("B+1", "B++post"), ("B++post", "C")}
+    assert [(job.name, job.pre, job.post) for job in jobs.values() if job.pre or job.post] == [
+        ("B++pre", ["./s.sh"], []), ("B++post", [], ["./s.sh"])]
+    bag = dagbag.parsed(graph).bag
+    assert sum(each.count for each in map(Renderer, bag.targets)) == 7 and graph.parts["B++pre"] == "B"
+    with pytest.raises(BadInput, match="PRE_SKIP cannot skip them"):
+        NodeJobs(load(folder, "JOB B q.sub\nSCRIPT PRE B s.sh\nPRE_SKIP B 1\n")).all()
+
+
+@pytest.mark.parametrize("text", ["if defined x\nendif", "include : f", "just words"])
+def test_description_with_conditions_is_refused(text: str) -> None:
     with pytest.raises(BadInput):
         read(plain("x.sub", f"executable = x\n{text}\n"))
 
@@ -515,7 +581,7 @@ def test_reader_reports_all_mistakes_of_submit_files(folder: Path) -> None:
     (folder / "a.sub").write_text("output = $(gone)\n")
     (folder / "b.sub").write_text("executable = /bin/sh\nuniverse = grid\nrequest_cpus = x\narguments = \"'x\"\n"
                                   "transfer_input_files = A.out\ninput = s3://x\n")
-    (folder / "c.sub").write_text("executable\nif x\nqueue 2\n")
+    (folder / "c.sub").write_text("executable\nif x\nqueue (\n")
     (folder / "d.sub").write_text("transfer_input_files = http://x/y\n")
     with pytest.raises(Mistakes) as caught:
         NodeJobs(load(folder, "JOB A a.sub\nJOB B b.sub\nJOB C c.sub\nJOB D d.sub\nPARENT A CHILD B\n")).all()

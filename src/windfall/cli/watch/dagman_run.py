@@ -59,7 +59,7 @@ class Attendant:
     def _abort_by_node(self, session: Session, bag: int) -> tuple[Node, int] | None:
         for state in self._ends:
             for row in session.ask(lambda client, state=state: list(client.results(bag, state=state))):
-                node = self._nodes.get(row["params"].get("name", ""))
+                node = self._nodes.get(self._node_of(row))
                 if node is not None and node.abort and node.abort[0] == row["exit"]:
                     return node, node.abort[0]
         return None
@@ -69,16 +69,19 @@ class Attendant:
         if not self._units:
             return None
         rows = session.ask(lambda client: list(client.results(bag)))
-        states = {row["params"].get("name", ""): row["state"] for row in rows}
+        states: dict[str, set[str]] = {}
+        for row in rows:
+            states.setdefault(self._node_of(row), set()).add(row["state"])
         for unit in self._units:
             code = self._end_of(unit, states)
             if code is not None and unit.abort and unit.abort[0] == code:
                 return unit, code
         return None
 
-    def _end_of(self, unit: Subdag, states: dict[str, str]) -> int | None:
+    def _end_of(self, unit: Subdag, states: dict[str, set[str]]) -> int | None:
         """Return 0 if all nodes of a SUBDAG have succeeded, 1 if it has failed for good, None if it has not ended."""
-        inside = {"succeeded" if node.done else states.get(node.name, "") for node in self.graph.inside(unit)}
+        inside = set[str]().union(*({"succeeded"} if node.done else states.get(node.name, {""})
+                                    for node in self.graph.inside(unit)))
         if inside == {"succeeded"}:
             return 0
         over = inside <= {"succeeded", "failed", "quarantined", "cancelled"}
@@ -117,7 +120,8 @@ class Attendant:
         if not self.graph.attended or self.aborted:
             return None
         failed, cancelled = self._take_in(session, bag)
-        self._dependents = self._dependents or _dependents(parsed)  # taken from the first bag, which has all nodes
+        if not self._dependents:  # taken from the first bag, which has all nodes
+            self._dependents = _dependents(parsed, self.graph.parts)
         if cancelled - self._with_dependents(self._failed) or not (chosen := self._choose(failed)):
             return None  # the user has cancelled nodes, or no node has a retry left
         left = self._with_dependents(self._failed)
@@ -134,18 +138,25 @@ class Attendant:
         """Take in how the bag's nodes ended.  Return the exit codes of failed nodes, and the cancelled nodes."""
         failed, cancelled = dict[str, int](), set[str]()
         self.graph.bag = self.graph.bag or bag
+        undone, done = set[str](), set[str]()
         for row in session.ask(lambda client: list(client.results(bag))):
-            name = row["params"].get("name", "")
+            name = self._node_of(row)
             if name not in self._nodes:
                 continue
-            if row["state"] == "succeeded":
-                self._nodes[name].done = True
-            elif row["state"] == "cancelled":
+            (done if row["state"] == "succeeded" else undone).add(name)
+            if row["state"] == "cancelled":
                 cancelled.add(name)
             elif row["state"] in ("failed", "quarantined"):
                 failed[name] = row["exit"]
+        for name in done - undone:
+            self._nodes[name].done = True
         self._failed.update(dict.fromkeys(failed))
-        return failed, cancelled
+        return failed, cancelled - failed.keys()
+
+    def _node_of(self, row: dict[str, Any]) -> str:
+        """Return the name of the node that a task belongs to."""
+        name: str = row["params"].get("name", "")
+        return self.graph.parts.get(name, name)
 
     def _with_dependents(self, names: Iterable[str]) -> set[str]:
         """Return the nodes, and all that depend on them."""
@@ -256,17 +267,18 @@ def attendant(graph: Graph) -> Attendant:
     return Attendant(graph)
 
 
-def _dependents(parsed: Parsed) -> dict[str, list[str]]:
+def _dependents(parsed: Parsed, parts: dict[str, str]) -> dict[str, list[str]]:
     """Return for each node the nodes that wait for it, or for its files."""
     from windfall.model.templates.render import Renderer
 
     bag = parsed.bag
     renderers = [Renderer(target) for target in bag.targets]
-    names = [str(each.params(task)["name"]) for each in renderers for task in range(each.count)]
+    tasks = [str(each.params(task)["name"]) for each in renderers for task in range(each.count)]
+    names = [parts.get(name, name) for name in tasks]
     flows = zip(bag.flows.before, bag.flows.after, strict=True) if bag.flows else ()
     found: dict[str, list[str]] = {}
     for before, after in (*bag.edges, *flows):
-        if before >= 0:
+        if before >= 0 and names[before] != names[after]:
             found.setdefault(names[before], []).append(names[after])
     return found
 

@@ -23,24 +23,27 @@ THERE = ".dagnode.sh"  # its path in the task's directory
 
 
 def parsed(graph: Graph) -> Parsed:
-    jobs = NodeJobs(graph).all()
+    found = NodeJobs(graph)
+    jobs = found.all()
     if not jobs and graph.final is not None:  # the FINAL node is the only one left
         graph.last = True
         return final(graph, graph.final, DagEnd(0, 0))
     if not jobs:
         raise BadInput(f"all nodes of {graph.file} are done", "--fresh runs them again")
-    return _bag(bag_name(graph.title), list(jobs.values()), graph.pairs, graph.most)
+    return _bag(graph, bag_name(graph.title), found, list(jobs.values()))
 
 
 def final(graph: Graph, node: Node, ended: DagEnd) -> Parsed:
     """Make a bag of the FINAL node alone, told how the other nodes ended."""
-    job = NodeJobs(graph, ended).final(node)
-    return _bag(bag_name(f"{graph.title}-{node.name}"), [job], [], {})
+    found = NodeJobs(graph, ended)
+    return _bag(graph, bag_name(f"{graph.title}-{node.name}"), found, found.final(node))
 
 
-def _bag(name: str, jobs: list[NodeJob], pairs: list[tuple[int, int]], most: dict[str, int]) -> Parsed:
+def _bag(graph: Graph, name: str, found: NodeJobs, jobs: list[NodeJob]) -> Parsed:
     places = {job.number: place for place, job in enumerate(jobs)}
-    edges = sorted({(places[a], places[b]) for a, b in pairs if a in places and b in places})
+    edges = sorted((places[a], places[b]) for a, b in found.edges())
+    graph.parts.update({job.name: job.node.name for job in jobs if job.name != job.node.name})
+    most = graph.most if jobs[0].at >= 0 else {}
     files = BlobCollector()
     runner = files.blob(NODE)
     tasks = [_task(job, places, files, _like(job, runner, most)) for job in jobs]
@@ -54,7 +57,7 @@ def _task(job: NodeJob, places: dict[int, int], files: BlobCollector, like: Targ
             takes.append((places[what.node], what.name, place))
         else:
             brings.append((place, *files.blob(what)))
-    return ShellJob(_command(job), tuple(job.outputs()), tuple(takes), tuple(brings), job.node.name, like=like)
+    return ShellJob(_command(job), tuple(job.outputs()), tuple(takes), tuple(brings), job.name, like=like)
 
 
 def _like(job: NodeJob, runner: Blob, most: dict[str, int]) -> Target:
@@ -93,7 +96,7 @@ def _job(job: NodeJob) -> str:
 
 
 def _script(job: NodeJob, words: list[str], script: Script | None) -> str:
-    if script is None:
+    if script is None or not words:
         return ""
     line = _there(job) + " ".join(words)
     if script.defer is None:

@@ -15,17 +15,21 @@ import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from windfall.errors import BadInput, Mistakes as Several, TooLarge
 from windfall.workflow.dagman.macros import DAG_NUMBER, MacroError
-from windfall.workflow.dagman.nodes import Graph, Node
+from windfall.workflow.dagman.nodes import Graph, Node, Script
+from windfall.workflow.dagman.queue import QueueError, QueueStatement
 from windfall.workflow.dagman.submit_file import UNIVERSES, Description, Values, extend, read
 from windfall.workflow.mistakes import KEPT, MistakeLog
 from windfall.workflow.text import Source, read_source
 
 MAX_SUBMIT = 4 << 20
+MAX_JOBS = 1_000_000
+MAX_EDGES = 5_000_000  # between jobs
 MAX_FOLDER = 10_000  # files of a folder that is sent along
 SYSTEM = ("/bin/", "/sbin/", "/usr/", "/lib/", "/opt/")
 ELSEWHERE = ("http:", "https:", "ftp:", "file:", "osdf:", "stash:", "s3:", "gs:", "box:", "gdrive:")
@@ -57,8 +61,11 @@ class NodeOutput(NamedTuple):
 
 @dataclass
 class NodeJob:
-    number: int
+    number: int  # of its node, or above all nodes if the node queues several
     node: Node
+    at: int = 0  # number of its node
+    name: str = ""  # of its task
+    step: int = 1  # of its node: 0 PRE script, 1 jobs, 2 POST script, if these are tasks of their own
     folder: str = ""  # relative to the DAG file's folder
     run: list[str] = field(default_factory=list)
     environment: dict[str, str] = field(default_factory=dict)
@@ -96,9 +103,12 @@ class NodeJobs:
         self._whole = True  # are the outputs of every node known?
         self._read: dict[tuple[Path | str, str], Description | BadInput] = {}
         self._folders: dict[Path, str] = {}
+        self._steps: dict[int, list[NodeJob]] = {}  # node → its jobs
+        self._further = 0  # jobs beyond the first of each node
         self._makers: dict[str, list[NodeOutput]] = {}
         self._values: dict[int, Values] = {}
         self._missing: dict[str, BadInput] = {}  # file that is not here → its first mistake
+        self._jobs: dict[tuple[Path, QueueStatement], list[dict[str, str]]] = {}  # of a queue statement
         self.each: dict[int, NodeJob] = {}
 
     def all(self) -> dict[int, NodeJob]:
@@ -116,15 +126,18 @@ class NodeJobs:
     def _check_final(self, node: Node) -> None:
         """Check the FINAL node now, although its task is made only when all other nodes have ended."""
         last = NodeJobs(self.graph)
-        last._makers, last._whole = self._makers, self._whole
+        last._makers, last._whole, last._further = self._makers, self._whole, self._further
+        last.each = dict(self.each)
         last.final(node)
         self.notes.update(last.notes)
 
-    def final(self, node: Node) -> NodeJob:
+    def final(self, node: Node) -> list[NodeJob]:
         self._outside(-1, node)
-        self._inside(self.each[-1])
+        jobs = list(self._steps[-1])
+        for job in jobs:
+            self._inside(job)
         self._mistakes.tell()
-        return self.each[-1]
+        return jobs
 
     def _try(self, act: Callable[[], None]) -> None:
         try:
@@ -177,35 +190,129 @@ class NodeJobs:
             node.submit.at, f"there is no submit file {path}",
             "relative names start at the DAG file's folder, or at DIR"))
 
-    def _given(self, node: Node, number: int) -> Values:
+    def _given(self, node: Node, number: int) -> list[Values]:
+        """Return the values of each job of a node."""
         own = {"job": node.called, "cluster": str(number + 1), "clusterid": str(number + 1), "process": "0",
                "procid": "0", "node": node.called, "step": "0", "row": "0", "retry": str(node.tries), **self.given}
         description = self._description(node)
         node.described = description.asks
         try:
             extend(own, ((name, value) for name, value, later in node.vars if not later))
-            return Values(description, own, [(name, value) for name, value, later in node.vars if later])
+            later = [(name, value) for name, value, later in node.vars if later]
+            if description.queue.plain and not description.further:
+                return [Values(description, own, later)]
+            given = [(each, macros) for each in (description, *description.further)
+                     for macros in self._queued(node, Values(each, own, later))]
+            return [Values(each, {**own, "process": str(process), "procid": str(process)}, [*macros.items(), *later])
+                    for process, (each, macros) in enumerate(given)]
         except MacroError as error:
             raise node.source.mistake(node.at, error.message, error.hint) from None
+
+    def _queued(self, node: Node, values: Values) -> list[dict[str, str]]:
+        """Return the macros of each job of a queue statement, worked out once for all nodes of a folder."""
+        queue = values.queue()
+        known = node.folder, queue
+        if known not in self._jobs:
+            try:
+                self._jobs[known] = queue.jobs(node.folder)
+            except QueueError as error:
+                raise values.description.source.mistake(queue.at, error.message, error.hint) from None
+        if not self._jobs[known]:
+            raise values.description.source.mistake(queue.at, "this queues no job", "do its items exist here, now?")
+        return self._jobs[known]
 
     # --- outputs -----------------------------------------------------------------------------------------------------
 
     def _outside(self, number: int, node: Node) -> None:
-        """Find a node's outputs, for all nodes before any node's inputs."""
-        job = NodeJob(number, node, self._folder(node))
-        if not node.noop:
-            values = self._values[number] = self._given(node, number)
-            start = values.get("initialdir") or values.get("initial_dir")
-            if start:
-                at = values.description.entries["initialdir" if values.get("initialdir") else "initial_dir"].at
-                job.folder = self._relative(node.folder / start, values.description.source, at)
-            self._leaves(job, values)
-        self.each[number] = job
+        """Find the outputs of a node's jobs, for all nodes before any node's inputs."""
+        every = [None] if node.noop else self._given(node, number)
+        several = len(every) > 1
+        if several:
+            self._need_few(len(every), node)
+            description = self._description(node)
+            self.notes[f"{Path(description.source.file).name} queues {len(every):,} jobs: a task each"] = None
+        for process, values in enumerate(every):
+            job = self._new(number, node, f"{node.name}+{process}" if several else node.name)
+            try:
+                self._describe(job, values)
+            except BadInput:
+                self._forget(number)
+                raise
+        if several:
+            self._add_scripts(number, node)
+
+    def _add_scripts(self, number: int, node: Node) -> None:
+        """Make a task of each script of a node that queues several jobs."""
+        if node.skip is not None and node.pre:
+            raise node.source.mistake(node.at, f"'{node.name}' queues several jobs, so PRE_SKIP cannot skip them",
+                                      "let a node with one job go before it")
+        for script, name, step in ((node.pre, "pre", 0), (node.post, "post", 2)):
+            if script is not None:
+                self._new(number, node, f"{node.name}++{name}", step)
+
+    def _need_few(self, count: int, node: Node) -> None:
+        if len(self.each) + count > MAX_JOBS:
+            raise TooLarge(f"more than {MAX_JOBS:,} jobs of all nodes, with those of '{node.name}'")
+
+    def _new(self, number: int, node: Node, name: str, step: int = 1) -> NodeJob:
+        """Make a task of a node; the first one has the node's number."""
+        own = number
+        if number in self.each:
+            self._further += 1
+            own = -1 - self._further if number < 0 else len(self.graph.nodes) + self._further
+        job = self.each[own] = NodeJob(
+            number=own, node=node, at=number, name=name, step=step, folder=self._folder(node))
+        self._steps.setdefault(number, []).append(job)
+        return job
+
+    def _forget(self, number: int) -> None:
+        """Drop the jobs of a node with a mistake: others would only follow from it."""
+        for job in self._steps.pop(number):
+            del self.each[job.number]
+
+    def _describe(self, job: NodeJob, values: Values | None) -> None:
+        if values is None:
+            return
+        self._values[job.number] = values
+        start = values.get("initialdir") or values.get("initial_dir")
+        if start:
+            at = values.description.at("initialdir" if values.get("initialdir") else "initial_dir")
+            job.folder = self._relative(job.node.folder / start, values.description.source, at)
+        self._leaves(job, values)
         for name in job.outputs():
-            self._makers.setdefault(name, []).append(NodeOutput(number, name))
+            self._makers.setdefault(name, []).append(NodeOutput(job.number, name))
             flat = _joined(job.folder, name.rpartition("/")[2])
             if flat != name:
-                self._makers.setdefault(flat, []).append(NodeOutput(number, name))
+                self._makers.setdefault(flat, []).append(NodeOutput(job.number, name))
+
+    def _around(self, job: NodeJob) -> tuple[Script | None, Script | None]:
+        """Return the scripts that run in a job's task: both of a node with one job, or the one that is a task."""
+        if len(self._steps[job.at]) == 1:
+            return job.node.pre, job.node.post
+        return job.node.pre if job.step == 0 else None, job.node.post if job.step == 2 else None
+
+    def edges(self) -> set[tuple[int, int]]:
+        """Return which job waits for which, by their numbers."""
+        found: set[tuple[int, int]] = set()
+        for before, after in self.graph.pairs:
+            if before in self._steps and after in self._steps:
+                last = max(job.step for job in self._steps[before])
+                first = min(job.step for job in self._steps[after])
+                found.update(self._between(before, last, after, first))
+        for number, jobs in self._steps.items():
+            steps = sorted({job.step for job in jobs})
+            for one, next_ in pairwise(steps):
+                found.update(self._between(number, one, number, next_))
+        if len(found) > MAX_EDGES:
+            raise TooLarge(f"more than {MAX_EDGES:,} edges between jobs", "a NOOP node between two nodes joins them")
+        return found
+
+    def _between(self, before: int, last: int, after: int, first: int) -> list[tuple[int, int]]:
+        ends = [job.number for job in self._steps[before] if job.step == last]
+        starts = [job.number for job in self._steps[after] if job.step == first]
+        if len(ends) * len(starts) > MAX_EDGES:
+            raise TooLarge(f"more than {MAX_EDGES:,} edges between jobs", "a NOOP node between two nodes joins them")
+        return [(a, b) for a in ends for b in starts]
 
     def _leaves(self, job: NodeJob, values: Values) -> None:
         for name in ("output", "error"):
@@ -218,7 +325,7 @@ class NodeJobs:
     def _place(self, job: NodeJob, text: str, values: Values, name: str) -> str:
         if "/" not in text and text not in (".", ".."):
             return _joined(job.folder, text)
-        at = values.description.entries[name].at if name in values.description.entries else 0
+        at = values.description.at(name)
         return self._relative(self.base / job.folder / text, values.description.source, at)
 
     def _folder(self, node: Node) -> str:
@@ -238,9 +345,9 @@ class NodeJobs:
 
     def _inside(self, job: NodeJob) -> None:
         node = job.node
-        if not node.noop:
+        if job.number in self._values:
             self._job(job, self._values[job.number])
-        for script, words in ((node.pre, job.pre), (node.post, job.post)):
+        for script, words in zip(self._around(job), (job.pre, job.post), strict=True):
             if script is not None:
                 program = self._program(job, script.program.text, script.source, script.program.at)
                 words.append(shlex.quote(program))
@@ -259,7 +366,7 @@ class NodeJobs:
         described, program = values.description, values.get("executable")
         if not program:
             raise described.mistake("executable", f"node '{job.node.name}' has no executable", "executable = PROGRAM")
-        at = described.entries["executable"].at if "executable" in described.entries else 0
+        at = described.at("executable")
         sent = values.yes("transfer_executable", True)
         job.run = [self._program(job, program, described.source, at) if sent else program]
         job.run += values.arguments()
@@ -307,9 +414,10 @@ class NodeJobs:
     def _made(self, job: NodeJob, home: Path) -> NodeOutput | None:
         """Return the output of the last earlier node that leaves such a file, or None."""
         makers = self._makers.get(os.path.relpath(os.path.abspath(home), self.base), [])
-        levels, last = self.graph.levels, job.number < 0  # the FINAL node comes after all others
-        before = [made for made in makers if made.node >= 0 and (last or levels[made.node] < levels[job.number])]
-        return max(before, key=lambda made: (levels[made.node], made.node), default=None)
+        levels, last = self.graph.levels, job.at < 0  # the FINAL node comes after all others
+        nodes = [(self.each[made.node].at, made) for made in makers if made.node >= 0]
+        before = [(levels[at], made.node, made) for at, made in nodes if last or levels[at] < levels[job.at]]
+        return max(before, default=(0, 0, None))[2]
 
     def _program(self, job: NodeJob, text: str, source: Source, at: int) -> str:
         """Return a program's path for the job, and send the program along unless it is the system's."""

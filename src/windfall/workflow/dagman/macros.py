@@ -62,6 +62,10 @@ class Macros:
         value = self._raw.get(name, "")
         return self._filled(name, value, 0).replace(DOLLAR, "$") if "$" in value else value
 
+    def filled(self, text: str) -> str:
+        """Return a text with its macros replaced."""
+        return self._filled("queue", text, 0).replace(DOLLAR, "$")
+
     def _filled(self, name: str, value: str, depth: int) -> str:
         """Replace the macros of a value, innermost first, since a macro's name may contain a macro."""
         for _ in range(MAX_NESTED):

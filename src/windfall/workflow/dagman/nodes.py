@@ -135,6 +135,7 @@ class Graph(NamedGraph):
         self.dag, self.shape = dag, shape
         self.title = file.stem
         self.last = False  # is the FINAL node being run now?
+        self.parts: dict[str, str] = {}  # name of a task → its node, where the node queues several jobs
         self.bag = 0  # number of the DAG's first bag, once known
         self.names = [node.name for node in self.nodes]
         self.kinds = [node.kind for node in self.nodes]

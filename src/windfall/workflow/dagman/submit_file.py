@@ -1,15 +1,15 @@
 """Submit descriptions of HTCondor: the part of them that describes one job.
 
 A line is `name = value`; case does not matter, and the last value of a name counts.  `$(name)` and `$(name:otherwise)`
-are replaced once everything is read.  Unknown names are macros, as in HTCondor, and mean nothing by themselves.  A
-description queues one job: the reader refuses more jobs, conditions and includes.
+are replaced once everything is read.  Unknown names are macros, as in HTCondor, and mean nothing by themselves.  Each
+`queue` queues jobs with the values that stand before it.  The reader refuses conditions and includes.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -17,10 +17,13 @@ from windfall.errors import BadInput
 from windfall.model.units import parse_size
 from windfall.workflow.dagman.macros import DAG_NUMBER, MacroError, Macros, refers, with_old
 from windfall.workflow.dagman.nodes import asks
+from windfall.workflow.dagman.queue import QueueStatement
 from windfall.workflow.mistakes import MistakeLog
 from windfall.workflow.text import Source
 
 MAX_LINES = 100_000
+MAX_QUEUES = 10_000
+MAX_COPIED = 1_000_000  # values of all queue statements
 MAX_GROWN = 64 << 20  # letters of all values that extend older ones
 
 _LINE = re.compile(r"\s*([+\w.]+)\s*=\s*(.*)")
@@ -48,43 +51,86 @@ def extend(raw: dict[str, str], pairs: Iterable[tuple[str, str]]) -> None:
 
 @dataclass(frozen=True)
 class Description:
+    """The values before one `queue`, and its jobs; `further`: those of the next ones."""
+
     source: Source
     entries: dict[str, Entry]
-    queued: bool
+    queue: QueueStatement
+    further: tuple[Description, ...] = ()
 
     @cached_property
     def asks(self) -> bool:
         """Does the description ask for the number of the try?"""
-        return any(asks(entry.value) for entry in self.entries.values())
+        each = [entry.value for description in (self, *self.further) for entry in description.entries.values()]
+        return any(map(asks, each))
+
+    def at(self, name: str) -> int:
+        return self.entries[name].at if name in self.entries else 0
 
     def mistake(self, name: str, message: str, hint: str = "") -> BadInput:
-        entry = self.entries.get(name)
-        return self.source.mistake(entry.at if entry else 0, message, hint)
+        return self.source.mistake(self.at(name), message, hint)
 
 
 def read(source: Source, start: int = 0, end: int = -1) -> Description:
     """Read a submit description from the whole text, or from the part of a DAG file between `start` and `end`."""
     end = len(source.text) if end < 0 else end
-    entries = _Entries()
-    queued, mistakes = False, MistakeLog()
+    reader = _DescriptionReader(source)
     for at, line in _lines(source, start, end):
+        reader.take(at, line)
+    return reader.finish()
+
+
+class _DescriptionReader:
+    """Takes one line after the other."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.entries = _Entries()
+        self.mistakes = MistakeLog()
+        self.queued: list[tuple[dict[str, Entry], QueueStatement]] = []
+        self.copied = 0
+        self.items: list[str] | None = None  # lines between ( and ) of a queue statement
+
+    def take(self, at: int, line: str) -> None:
         word = line.split(None, 1)[0].lower()
-        if word == "queue":
-            if line.split()[1:] not in ([], ["1"]):
-                mistakes.add(source, at, "a node has one job, but this queues more, or others",
-                             "queue, and a node for each")
-            queued = True
+        if self.items is not None:
+            self._item(line)
+        elif word == "queue":
+            self._queue(at, line[len(word) :].strip())
         elif word in ("if", "else", "elif", "endif", "include", "use"):
-            mistakes.add(source, at, f"'{word}' in a submit description is not supported", "write it out")
-        elif (match := _LINE.match(line)) and not queued:
+            self.mistakes.add(self.source, at, f"'{word}' in a submit description is not supported", "write it out")
+        elif match := _LINE.match(line):
             try:
-                entries.add(match[1].lower(), match[2].strip(), at)
+                self.entries.add(match[1].lower(), match[2].strip(), at)
             except MacroError as error:
-                mistakes.add(source, at, error.message, error.hint)
-        elif not queued:
-            mistakes.add(source, at, "this is not 'name = value'", "one a line; # begins a comment")
-    mistakes.tell()
-    return Description(source, entries.known, queued)
+                self.mistakes.add(self.source, at, error.message, error.hint)
+        else:
+            self.mistakes.add(self.source, at, "this is not 'name = value'", "one a line; # begins a comment")
+
+    def _queue(self, at: int, text: str) -> None:
+        self.copied += len(self.entries.known)
+        if len(self.queued) >= MAX_QUEUES or self.copied > MAX_COPIED:
+            raise self.source.mistake(at, "too many 'queue' lines", "queue … from FILE gives each job its values")
+        self.queued.append((dict(self.entries.known), QueueStatement(text, (), at)))
+        if "(" in text and not text.endswith(")"):
+            self.items = []
+
+    def _item(self, line: str) -> None:
+        assert self.items is not None
+        values, queue = self.queued[-1]
+        if line == ")":
+            self.queued[-1], self.items = (values, queue._replace(lines=tuple(self.items))), None
+        else:
+            self.items.append(line)
+
+    def finish(self) -> Description:
+        if self.items is not None:
+            self.mistakes.add(self.source, self.queued[-1][1].at, "the items of 'queue' have no end",
+                              "a line with ) alone ends them")
+        self.mistakes.tell()
+        each = [Description(self.source, *queued) for queued in self.queued]
+        first = each[0] if each else Description(self.source, self.entries.known, QueueStatement("", (), 0))
+        return replace(first, further=tuple(each[1:]))
 
 
 class _Entries:
@@ -132,6 +178,7 @@ class Values:
     """A description with a node's macros filled in."""
 
     def __init__(self, description: Description, before: dict[str, str], after: Iterable[tuple[str, str]]) -> None:
+        """Fill in macros: `before` the description is read, and `after`, those of its queue statement included."""
         self.description = description
         raw = dict(before)
         for name, entry in description.entries.items():
@@ -212,6 +259,16 @@ class Values:
 
     def unheeded(self) -> list[str]:
         return [name for name in UNHEEDED if name in self.description.entries]
+
+    def queue(self) -> QueueStatement:
+        """Return the queue statement with its macros filled in."""
+        queue = self.description.queue
+        if "$" not in queue.text:
+            return queue
+        try:
+            return queue._replace(text=self._macros.filled(queue.text))
+        except MacroError as error:
+            raise self.description.source.mistake(queue.at, error.message, error.hint) from None
 
 
 def _is_new(text: str) -> bool:

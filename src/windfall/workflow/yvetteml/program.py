@@ -196,11 +196,10 @@ def _circle(wiring: Wiring, nodes: list[int]) -> BadInput:
 def _values(application: Application, given: Mapping[str, str]) -> dict[str, Column]:
     """Return the values of parameters, and of constants that the graph uses without declaring them."""
     params = {parameter.name: parameter for parameter in application.params}
-    found = {}
-    for name, words in given.items():
-        if name not in params and re.search(rf"(?<![\w.]){re.escape(name)}\b", application.source.text):
-            found[name] = _constant(name, words)
-        elif name not in params or params[name].mode != "in":
+    found = {name: _constant(name, text) for name, text in given.items()
+             if name not in params and re.search(rf"(?<![\w.]){re.escape(name)}\b", application.source.text)}
+    for name in given.keys() - found.keys():
+        if name not in params or params[name].mode != "in":
             raise BadInput(f"'{application.name}' has no parameter '{name}' of mode in, and its graph does not use "
                            "such a constant" if name not in params else f"'{name}' is no parameter of mode in",
                            f"it has: {', '.join(p.name for p in application.params if p.mode == 'in') or 'none'}")
