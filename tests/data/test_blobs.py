@@ -238,3 +238,21 @@ def test_count_of_an_owner_includes_changes_made_meanwhile(blobs: Blobs, monkeyp
     assert blobs.used("ann") == 1_000
     blobs.put("ann", b"m" * 10)
     assert blobs.used("ann") == 1_010 and blobs.used("bob") == 7
+
+
+def test_zeros_of_an_upload_take_no_room(tmp_path: Path) -> None:
+    blobs = Blobs(tmp_path)
+    piece = 1 << 20
+    body = bytes(8 * piece) + b"the end"
+    sha = hashlib.sha256(body).hexdigest()
+    for at in range(0, 8 * piece, piece):
+        assert not blobs.append("ann", sha, Span(at, len(body)), [body[at:at + piece]])
+        assert blobs.received("ann", sha) == at + piece
+    assert blobs.append("ann", sha, Span(8 * piece, len(body)), [b"the end"])
+    with blobs.open("ann", sha) as file:
+        assert file.read() == body
+    (path,) = files(tmp_path)
+    assert path.stat().st_blocks * 512 < piece
+    zeros = hashlib.sha256(bytes(piece)).hexdigest()
+    assert blobs.append("ann", zeros, Span(0, piece), [bytes(piece)])
+    assert blobs.size("ann", zeros) == blobs.used("ann") - len(body) == piece

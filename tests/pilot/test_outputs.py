@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 from harness import wait_until
 
-from windfall.pilot.files import outputs, transfers
+from windfall.pilot.files import limits, outputs, transfers
 
 # Counts in a file from where it stands; writes it when it is told to end.
 COUNTER = """
@@ -164,7 +164,7 @@ def test_any_error_with_files_ends_the_attempt(tmp_path, monkeypatch):
 
     monkeypatch.setattr(outputs, "send", wrong)
     monkeypatch.setattr(transfers.staging, "stage_in", wrong)
-    made._upload(None, 1, {"a": 1}, {})
+    made._upload(SimpleNamespace(), {"a": 1}, {}, limits.Limits())
     made._fetch(None, 2, lambda name: None)
     ends = [(kind, report["a"], report["why"]) for kind, _, report in made.done]
     assert ends == [("uploaded", 1, "output"), ("fetched", 2, "input")]
@@ -232,3 +232,59 @@ def test_live_output_is_sent_in_order(tmp_path):
     made.show(1, "out", 40, b"x")
     wait_until(lambda: seen[-1] == 40)
     assert made.close(5)
+
+
+def test_output_counts_by_its_apparent_size_against_the_disk_limit(server, launch):
+    launch("--cores", "1")
+    server.submit([1, "truncate -s 2T big"], outputs=["big"], disk=10 << 20)
+    report = server.result(1)
+    assert (report["o"], report["why"]) == ("failed", "disk") and "over its disk limit" in report["note"]
+    assert "files" not in report
+
+
+def test_sending_of_outputs_ends_with_the_time_limit(server, launch):
+    launch("--cores", "1")
+    server.submit([1, "truncate -s 2T big"], outputs=["big"], time=1500)
+    report = server.result(1)
+    assert (report["o"], report["why"]) == ("failed", "time") and "sending its outputs" in report["note"]
+
+
+def test_sending_of_outputs_ends_when_the_bag_is_cancelled(server, launch, tmp_path):
+    launch("--cores", "1")
+    server.submit([1, f"truncate -s 2T big; touch {tmp_path}/ended"], outputs=["big"])
+    server.submit([2, "true"])
+    wait_until((tmp_path / "ended").exists)
+    server.result(2)  # which ran in the slot that the first task has left
+    server.say(cancel=[1])
+    assert (server.result(1)["o"], server.result(1)["why"]) == ("cancelled", "cancel")
+
+
+def test_wait_for_the_server_counts_against_no_limit(server, launch):
+    """A server with a full disk makes pilots wait; no result is lost for that."""
+    launch("--cores", "1")
+    refused = []
+
+    def later(handler, method, path):
+        if method == "PUT" and len(refused) < 3:
+            refused.append(path)
+            handler.rfile.read(int(handler.headers["Content-Length"]))
+            handler.answer(507, {"error": {"code": "disk-full"}}, [("Retry-After", "1")])
+            return True
+        return False
+    server.intercept = later
+    server.submit([1, "echo out > f"], outputs=["f"], time=1500)
+    assert server.result(1).get("o", "succeeded") == "succeeded" and len(refused) == 3
+
+
+def test_output_that_the_quota_refuses_fails_the_attempt_with_the_servers_words(server, launch):
+    launch("--cores", "1")
+
+    def refuse(handler, method, path):
+        if method == "PUT":
+            handler.rfile.read(int(handler.headers["Content-Length"]))
+            handler.answer(507, {"error": {"code": "over-quota", "message": "your files here take 9 GB of 5 GB"}})
+        return method == "PUT"
+    server.intercept = refuse
+    server.submit([1, "echo out > f"], outputs=["f"])
+    report = server.result(1)
+    assert (report["o"], report["why"]) == ("failed", "output") and "9 GB of 5 GB" in report["note"]

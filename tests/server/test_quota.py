@@ -41,12 +41,21 @@ def test_upload_of_a_user_is_refused_beyond_the_quota(client, small):
 def test_results_come_home_all_the_same_and_then_no_new_bag_is_taken(client, small):
     bag, pilot = client.submit(sweep(1, name="greedy", outputs=["out"])), Pilot(client)
     ((attempt, *_),) = pilot.get()
-    body = b"r" * 5_000
+    body = b"r" * 1_900
     assert put(pilot.client, body, X_Attempt=str(attempt)).status == 201
-    pilot.finish([attempt], files=[["out", hashlib.sha256(body).hexdigest(), 5_000, 0o644]])
+    assert put(pilot.client, body, X_Attempt=str(attempt)).status == 201, "what is here costs nothing"
+    pilot.finish([attempt], files=[["out", hashlib.sha256(body).hexdigest(), 1_900, 0o644]])
     refused = client.call("POST", "/v1/bags", sweep(1))
     assert refused.status == 507
     assert f"windfall rm {bag} ('greedy'" in refused.body["error"]["hint"]
+
+
+def test_results_beyond_twice_the_quota_are_refused(client, small):
+    bag, pilot = client.submit(sweep(1, outputs=["out"])), Pilot(client)
+    ((attempt, *_),) = pilot.get()
+    refused = pilot.client.call("PUT", f"/v1/blobs/{'a' * 64}", raw=bytes(10), X_Attempt=str(attempt),
+                                Content_Range="bytes 0-9/50000000000")
+    assert refused.status == 507 and refused.code == "over-quota" and bag
 
 
 def test_usage_lists_bytes_by_user_and_bag(client, runtime, small):

@@ -347,6 +347,10 @@ def _or_disk_full(upload: Path, forget: Callable[[Path], None]) -> Iterator[None
 
 
 def _write_all(descriptor: int, chunk: bytes, at: int) -> None:
+    """Write a piece at the end of a file; a piece of zeros becomes a hole, which takes no room."""
+    if not chunk.strip(b"\0"):
+        os.ftruncate(descriptor, at + len(chunk))
+        return
     view = memoryview(chunk)
     while view:
         count = os.pwrite(descriptor, view, at)

@@ -319,6 +319,9 @@ class Agent:
         if task is not None:
             self.spawners.handles[task.station.index].order("kill", attempt, why)
 
+    def _do_break_off(self, attempt):
+        self._get_transfers().break_off(attempt)
+
     def _do_give_back(self, index, attempts):
         self.spawners.handles[index].order("give_back", attempts)
 
@@ -371,7 +374,7 @@ class Agent:
         uploads = self.files_to_send.pop(attempt).uploads_after(report)
         if uploads:
             self.agenda.process_ended(now, attempt)
-            self._get_transfers().upload(attempt, report, uploads)
+            self._get_transfers().upload(attempt, report, uploads, self.agenda.finishing.get(attempt))
         else:
             self._get_transfers().discard(attempt)
             self.agenda.task_ended(now, attempt, report)
@@ -385,7 +388,8 @@ class Agent:
         except OSError:
             pass  # the upload reports that the file is missing
         self.agenda.process_ended(now, attempt)
-        transfers.upload(attempt, report, dict(uploads, files=(uploads.get("files") or []) + [RESULT]))
+        uploads["files"] = (uploads.get("files") or []) + [RESULT]
+        transfers.upload(attempt, report, uploads, self.agenda.finishing.get(attempt))
 
     def _spawner_died(self, spawner):
         """Replace a spawner that was killed: return the tasks that it had begun, and queue the waiting ones again."""
@@ -538,6 +542,7 @@ class Agent:
 
     def _uploaded(self, now, attempt, report):
         uploads = self.transfers.uploading.pop(attempt)[2]
+        self.transfers.cancelled.discard(attempt)
         if any(name in report for name in uploads):
             self.uploaded[attempt] = uploads
         else:

@@ -15,7 +15,7 @@ Rules
   * Halving finds a report that the server will never take; a shorter one replaces it, so that it blocks no other.
 
 Orders: ("fetch", task), ("run", task), ("kill", attempt, why), ("give_back", station, [attempts]),
-("watch", attempt).
+("watch", attempt), ("break_off", attempt) of the sending of its files.
 """
 
 import json
@@ -389,6 +389,8 @@ class Agenda:
                 self._drop(now, attempt, "cancelled", why="cancel")
             elif attempt in self.placed:
                 self.new_orders.append(("kill", attempt, "cancel"))
+            elif attempt in self.finishing:
+                self.new_orders.append(("break_off", attempt))
 
     def _recall(self, now, attempts):
         """Return the unstarted of these attempts, and ask spawners for the placed ones.

@@ -9,16 +9,14 @@ import hashlib
 import os
 import time
 
-from windfall.errors import NoServer, NotFound, Unavailable, WindfallError, from_wire
+from windfall.errors import NoServer, NotFound, OverQuota, Unavailable, WindfallError, from_wire
+from windfall.pilot.files.limits import Closing, Limits
 from windfall.pilot.net.link import Broken, HttpRequest
 
 PIECE = 8 << 20          # bytes of an upload in one request: so many at most are sent again after a break
 READ = 1 << 20
+WAIT = 0.25              # seconds between two looks whether a transfer that waits must end
 AGAIN = (401, 408, 425, 429, 500, 502, 503, 504, 507)    # statuses after which the same request is tried again
-
-
-class Closing(Exception):
-    """The pilot leaves, so it breaks off the transfer and keeps the results in the outbox."""
 
 
 class _Unwritten(Exception):
@@ -29,6 +27,7 @@ class Blobs:
     """A thread's client for the server: downloads and uploads of blobs."""
 
     pause = staticmethod(time.sleep)
+    limits = Limits()        # of the sending under way
 
     def __init__(self, link, token, closing, *, just_enrolled=lambda: False, again=AGAIN):
         self.link = link
@@ -48,19 +47,33 @@ class Blobs:
                 raise error.args[0]
             raise
 
+    def check(self):
+        """Raise an error if the transfer must end."""
+        if self.closing():
+            raise Closing()
+        self.limits.check()
+
+    def _wait(self, seconds):
+        """Wait as the server wishes; this time counts against no limit."""
+        while seconds > 0:
+            self.check()
+            piece = min(seconds, WAIT)
+            self.pause(piece)
+            self.limits.waited += piece
+            seconds -= piece
+
     def _patiently(self, step):
         """Call `step` until it returns a value; try again after None and after a failure of the network."""
         delay = 0.1
         while True:
-            if self.closing():
-                raise Closing()
+            self.check()
             try:
                 result = step()
                 if result is not None:
                     return result
             except (NoServer, Broken, Unavailable) as error:
                 delay = max(delay, error.retry_after or 0)
-            self.pause(delay)
+            self._wait(delay)
             delay = min(delay * 2, 30.0)
 
     # --- download
@@ -129,8 +142,7 @@ class Blobs:
                 return True
             else:
                 at = end
-            if self.closing():
-                raise Closing()
+            self.check()
 
     # --- questions and refusals
 
@@ -144,7 +156,8 @@ class Blobs:
 
     def _refuse(self, reply):
         """Return None when trying again may help; else raise the server's error."""
-        if reply.status in self.again:
+        error = from_wire(_json(reply.body), reply.status)
+        if reply.status in self.again and not isinstance(error, OverQuota):
             wait = reply.retry_after()
             if wait:
                 raise Unavailable("the server is busy", retry_after=wait)
@@ -153,7 +166,7 @@ class Blobs:
             if self.just_enrolled():
                 return None
             raise NotFound("the server does not have the file, or not for this pilot")
-        raise from_wire(_json(reply.body), reply.status)
+        raise error
 
 
 def _bounded(file, room):
@@ -186,9 +199,11 @@ def file_digest(path):
         return stream_digest(file)
 
 
-def stream_digest(file):
+def stream_digest(file, check=lambda: None):
+    """Return the SHA-256 of an open file; `check`, called now and then, may raise an error."""
     digest = hashlib.sha256()
     while True:
+        check()
         piece = file.read(READ)
         if not piece:
             return digest.hexdigest()

@@ -11,7 +11,8 @@ import tarfile
 
 from windfall.errors import WindfallError
 from windfall.pilot.files import found, staging
-from windfall.pilot.files.blobs import Closing, file_digest, stream_digest
+from windfall.pilot.files.blobs import file_digest, stream_digest
+from windfall.pilot.files.limits import Closing
 
 ARCHIVE_BYTES = 1 << 30      # largest directory that is kept
 ARCHIVE_FILES = 100000
@@ -77,7 +78,7 @@ def _optional(notes, what, function, fields, name):
 
 
 def _send_files(folder, paths, attempt, blobs):
-    files = staging.describe(folder, paths)
+    files = staging.describe(folder, paths, blobs)
     for path, digest, size, _ in files:
         with staging.open_inside(folder, path) as file:
             blobs.upload(file, digest, size, attempt)
@@ -97,7 +98,7 @@ def _send_scratch(folder, inputs, attempt, blobs):
     try:
         _pack(folder, archive, {path: (digest, size) for path, digest, size, _ in inputs})
         with open(archive, "rb") as file:
-            digest, size = stream_digest(file), file.tell()
+            digest, size = stream_digest(file, blobs.check), file.tell()
             blobs.upload(file, digest, size, attempt)
         return [digest, size]
     finally:

@@ -12,7 +12,8 @@ import sys
 from windfall.errors import BadInput, WindfallError
 from windfall.pilot import clock, ticket as tickets
 from windfall.pilot.files import outbox
-from windfall.pilot.files.blobs import AGAIN, Blobs, Closing
+from windfall.pilot.files.blobs import AGAIN, Blobs
+from windfall.pilot.files.limits import Closing
 from windfall.pilot.net.routes import Routes
 
 SECONDS = 60.0  # for the whole delivery, tried again meanwhile: the server may be starting

@@ -14,7 +14,8 @@ from collections import namedtuple
 
 from windfall.errors import BadInput
 from windfall.pilot.files import links
-from windfall.pilot.files.blobs import READ, Closing, stream_digest
+from windfall.pilot.files.blobs import READ, stream_digest
+from windfall.pilot.files.limits import Closing
 from windfall.wire.patterns import Pattern
 
 _FICLONE = 0x40049409
@@ -357,14 +358,18 @@ def copy_bytes(reader, writer):
         writer.write(piece)
 
 
-def describe(folder, outputs):
-    """Return [[path, sha256, size, mode]] of a task's outputs; BadInput names one that is missing."""
+def describe(folder, outputs, blobs):
+    """Return [[path, sha256, size, mode]] of a task's outputs; BadInput names one that is missing.  The limits of the
+    sending by `blobs` hold.
+    """
     files = []
     for path in outputs or ():
         try:
             with open_inside(folder, path) as file:
                 about = os.fstat(file.fileno())
-                files.append([path, stream_digest(file), about.st_size, stat.S_IMODE(about.st_mode)])
+                blobs.limits.add(path, about.st_size)
+                digest = stream_digest(file, blobs.check)
+                files.append([path, digest, about.st_size, stat.S_IMODE(about.st_mode)])
         except FileNotFoundError:
             raise BadInput("the output {} is missing".format(path))
         except BadInput as error:

@@ -14,7 +14,8 @@ from collections import deque
 from windfall.errors import WindfallError
 from windfall.pilot import clock
 from windfall.pilot.files import outputs, packed, scratch, staging
-from windfall.pilot.files.blobs import Blobs, Closing
+from windfall.pilot.files.blobs import Blobs
+from windfall.pilot.files.limits import Cancelled, Closing, Limits, OverLimit
 from windfall.pilot.net.link import HttpRequest
 from windfall.pilot.run import slot
 
@@ -41,6 +42,7 @@ class Transfers:
         self.shown = deque()         # pieces of live output to send, and whether a thread sends them
         self.showing = False
         self.order = _thread.allocate_lock()
+        self.cancelled = set()       # attempts whose uploads are to end
         self.uploading = {}          # attempt → (folder, report, uploads), while its files are being sent
 
     def fetch(self, task):
@@ -52,11 +54,19 @@ class Transfers:
         if self.cache is None:
             self.cache = staging.Cache(self.cache_folder)  # not in the threads, since they must share it
 
-    def upload(self, attempt, report, uploads):
-        """Upload files of a task's directory, as `outputs.FilesToSend` chose them."""
+    def upload(self, attempt, report, uploads, task=None):
+        """Upload files of a task's directory, as `outputs.FilesToSend` chose them, within the task's limits."""
         self._make_cache()
         self.uploading[attempt] = (self.folder_of(attempt), report, uploads)
-        self._add(self._upload, attempt, report, uploads)
+        limits = Limits(cancelled=lambda: attempt in self.cancelled)
+        if task is not None:
+            limits.time, limits.disk = task.field("time") or 0, task.field("disk") or 0
+        self._add(self._upload, report, uploads, limits)
+
+    def break_off(self, attempt):
+        """End the upload of a cancelled attempt."""
+        if attempt in self.uploading:
+            self.cancelled.add(attempt)
 
     def take_result(self, attempt, path):
         """Move the large result of a Python call into the attempt's directory."""
@@ -160,26 +170,37 @@ class Transfers:
             if not field("setup") and not field("modules"):  # these may choose another Python
                 packed.compare(self.environments.folder, field("packed"), field("kind") == "call")
 
-    def _upload(self, blobs, attempt, report, uploads):
-        trouble = None
+    def _upload(self, blobs, report, uploads, limits):
+        blobs.limits = limits
+        limits.began = clock.seconds()
         try:
-            fields = outputs.send(self.folder_of(attempt), uploads, report, blobs)
+            fields = self._send_outputs(blobs, report, uploads)
+        finally:
+            blobs.limits = Limits()
+        if self.closed:
+            raise Closing()  # the outbox takes the report as it is
+        report.update(fields)
+        self._keep_results(report["a"], fields.get("files") or ())
+        self._post("uploaded", report["a"], report)
+
+    def _send_outputs(self, blobs, report, uploads):
+        """Send a task's files; return the fields that its report gets, or those of a failure."""
+        attempt = report["a"]
+        try:
+            return outputs.send(self.folder_of(attempt), uploads, report, blobs)
+        except OverLimit as error:
+            return _failure(attempt, error.why, error.message)
         except WindfallError as error:
             trouble = error.message
         except OSError as error:
             trouble = "the outputs cannot be read: {}".format(error)
+        except Cancelled:
+            return {} if report.get("o") else {"o": "cancelled", "why": "cancel"}
         except Closing:
             raise
         except Exception as error:
             trouble = "the outputs cannot be sent: {}".format(_describe(error))
-        if self.closed:
-            raise Closing()  # the outbox takes the report as it is
-        if trouble is None:
-            report.update(fields)
-            self._keep_results(attempt, fields.get("files") or ())
-        else:
-            report.update(_failure(attempt, "output", trouble))
-        self._post("uploaded", attempt, report)
+        return _failure(attempt, "output", trouble)
 
     def _keep_results(self, attempt, files):
         """Keep the large result of a call for the next call, which may take it."""

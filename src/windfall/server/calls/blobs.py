@@ -173,9 +173,9 @@ class BlobCalls:
         else:
             self._disk.admit()
         upload = Upload(owner, sha, *_content_range(request))
-        if pilot or self.quota is None:
+        if self.quota is None or (pilot and await self._run(self._has, owner, sha)):
             return await self._put(request, upload)
-        async with self.quota.receiving(owner, sha, upload.total):
+        async with self.quota.receiving(owner, sha, upload.total, results=pilot):
             return await self._put(request, upload)
 
     async def _put(self, request: Request, upload: Upload) -> Response:

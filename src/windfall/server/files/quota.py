@@ -1,8 +1,8 @@
 """Quotas: bytes per owner, of file contents, unfinished uploads and long bag descriptions.
 
-Beyond the quota the server refuses files and bags from people, but accepts results from pilots: finished work is never
-thrown away.  The refusal names the owner's largest bags.  An upload counts with its full size from its first byte on,
-so that many uploads begun together cannot exceed the quota.
+Beyond the quota the server refuses files and bags from people, but accepts results from pilots, so that no finished
+work is thrown away; beyond twice the quota it refuses these, too.  The refusal names the owner's largest bags.  An
+upload counts with its full size from its first byte on, so that many uploads begun together cannot exceed the quota.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from windfall.model.units import format_size as _size
 from windfall.server.views.projector import Projector
 
 NAMED = 3  # bags
+RESULTS = 2  # quotas that results may fill
 EDGE_BYTES = 8
 FREE = 1 << 20  # bytes of an owner's bag descriptions that do not count: most bags are small
 
@@ -36,7 +37,7 @@ class Quota:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(None, lambda: self._blobs().used(owner))
 
-    async def admit(self, owner: str, more: int = 0, sha: str = "") -> None:
+    async def admit(self, owner: str, more: int = 0, sha: str = "", results: bool = False) -> None:
         """Raise OverQuota if `more` bytes of this owner, as the blob `sha`, would exceed the quota."""
         if not self.limit:
             return
@@ -45,7 +46,7 @@ class Quota:
         coming = {**begun, **self._coming.get(owner, {})}
         coming.pop(sha, None)
         used += sum(coming.values()) + max(0, self._descriptions(owner) - FREE)
-        if used + more <= self.limit:
+        if used + more <= self.limit * (RESULTS if results else 1):
             return
         largest = await self._projector.ask(lambda views: views.largest(owner, NAMED))
         raise OverQuota(
@@ -55,9 +56,9 @@ class Quota:
         )
 
     @asynccontextmanager
-    async def receiving(self, owner: str, sha: str, total: int) -> AsyncIterator[None]:
-        """Count a file with its full size while the server receives it."""
-        await self.admit(owner, total, sha)
+    async def receiving(self, owner: str, sha: str, total: int, results: bool = False) -> AsyncIterator[None]:
+        """Count a file with its full size while the server receives it; `results`: from a pilot."""
+        await self.admit(owner, total, sha, results)
         mine = self._coming.setdefault(owner, {})
         mine[sha] = total  # no other code ran since `admit` returned
         try:
