@@ -1,6 +1,7 @@
 """Inputs of every kind, and their rendering for each task."""
 
 import hashlib
+import re
 from itertools import permutations
 
 import pytest
@@ -76,6 +77,38 @@ def test_rendering_names_the_first_task_of_each_text(axes):
         every = [outputs.outputs(index)[0] for index in range(renderer.count)]
         for task, (text,) in families.renderings(target.source, template):
             assert every.index(text) == task
+
+
+def test_pattern_brings_the_files_that_match_in_the_order_of_their_names(tmp_path):
+    for name in ("data/b.csv", "data/a.csv", "data/.c.csv", "data/d.txt", "deep/er/e.csv", "odd[1].csv"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+
+    def paths(*inputs):
+        return [each.path for each in parse(tmp_path, list(inputs)).bag.targets[0].inputs]
+
+    assert paths("data/*.csv") == ["data/a.csv", "data/b.csv"]
+    assert paths("./data/*.csv -> in/") == ["in/a.csv", "in/b.csv"]
+    assert paths("**/*.csv") == ["data/a.csv", "data/b.csv", "deep/er/e.csv", "odd[1].csv"]
+    assert paths("d*p") == ["deep/er/e.csv"]
+    assert paths("odd[1].csv") == ["odd[1].csv"]
+    assert paths("data/a.csv", "data/?.csv") == ["data/a.csv", "data/b.csv"]
+    assert paths(f"{tmp_path}/data/*.csv") == ["a.csv", "b.csv"]
+
+
+@pytest.mark.parametrize(("inputs", "says"), [
+    (["a.csv", "none/*.csv"], "the input 'none/*.csv' matches no file"),
+    (["{x}/*.csv"], "both parameters and wildcards"),
+    (["*/same -> in"], "two inputs have the same path 'in/same'"),
+])
+def test_pattern_that_cannot_stand_for_inputs_is_an_error_with_its_line(tmp_path, inputs, says):
+    (tmp_path / "a.csv").write_text("")
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "same").write_text(folder)
+    with pytest.raises(BadInput, match=re.escape(says)) as caught:
+        parse(tmp_path, inputs)
+    assert caught.value.where == "b.toml:4"
 
 
 def test_directory_input_brings_all_files_below_it(tmp_path):

@@ -59,7 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(default and most: 3; 0 with --retries 0)",
     )
     task.add_argument(
-        "--input", dest="inputs", action="append", metavar="FILE", help="'FILE' or 'FILE -> PATH'; may be repeated"
+        "--input", dest="inputs", action="append", metavar="FILE",
+        help="'FILE', 'FILE -> PATH', or a pattern such as 'data/*.csv'; may be repeated",
     )
     task.add_argument(
         "--output", dest="outputs", action="append", metavar="PATH",

@@ -3,6 +3,8 @@
     "a.dat"                        every task finds the file at a.dat
     "genome.fa -> data/genome.fa"  every task finds the file at data/genome.fa
     "scripts"                      a directory: all files below it
+    "data/*.csv"                   all files that match now, in the order of their names
+    "data/*.csv -> in"             the same, in the directory `in`
     "data-{x}.dat -> in.dat"       each task has its own file; all of them must exist now
     "site:/ref/panel.bin -> p"     the file is on the hosts; the pilot links to it, or without an arrow checks it
     "site:panel.bin -> p"          the same, at the path that the site file names
@@ -10,6 +12,8 @@
 
 from __future__ import annotations
 
+import glob
+import itertools
 import os
 import stat
 from pathlib import Path
@@ -18,11 +22,14 @@ from msgspec.structs import replace
 
 from windfall.errors import BadInput, TooLarge
 from windfall.model.checks import bag
+from windfall.model.checks.bounds import at_most
 from windfall.model.checks.result_schema import MAX_SCHEMA
 from windfall.model.spec import Family, Input, Placed, Sweep, Target
 from windfall.model.templates import template as tpl
 from windfall.model.templates.families import renderings
+from windfall.wire.patterns import is_pattern
 
+MAX_MATCHES = 1_000_000  # files of one pattern
 BESIDE = "inputs must be beside the bag file"
 
 Blob = tuple[str, int, int]  # sha256, size, mode
@@ -45,10 +52,36 @@ class InputFinder:
         if source.startswith("site:"):
             there = source[len("site:") :]
             return replace(target, placed=[*target.placed, Placed(path=_tidy(place), there=there)])
-        place = place_of(source, place)
+        folder, place = place, place_of(source, place)
         if tpl.names(tpl.pieces(source)) or tpl.names(tpl.pieces(place)):
             return replace(target, families=[*target.families, self._family(target, source, place)])
+        if self._is_pattern(_plain(source)):
+            found = self._matching(_plain(source), _plain(_tidy(folder)))
+            once = {(each.path, each.blob): each for each in (*target.inputs, *found)}  # patterns may overlap
+            return replace(target, inputs=list(once.values()))
         return replace(target, inputs=[*target.inputs, *self._inputs(_plain(source), _plain(place))])
+
+    def _is_pattern(self, source: str) -> bool:
+        return is_pattern(source.rstrip("/")) and not os.path.lexists(self.base / source)
+
+    def _matching(self, pattern: str, folder: str) -> list[Input]:
+        """Return the files that a pattern stands for, at their own paths or in a directory of the task."""
+        found: list[Input] = []
+        for name in self.matching(pattern, "the input"):
+            found += self._inputs(name, f"{folder}/{os.path.basename(name)}" if folder else place_of(name, ""))
+            at_most(len(found), bag.MAX_FILES, "inputs")
+        return found
+
+    def matching(self, pattern: str, what: str) -> list[str]:
+        """Return the paths that a pattern stands for now, relative to the bag file, in the order of their names."""
+        shown = tpl.excerpt(pattern)
+        found = glob.iglob(pattern, root_dir=self.base, recursive=True)
+        paths = sorted(set(itertools.islice(found, MAX_MATCHES + 1)))
+        if len(paths) > MAX_MATCHES:
+            raise TooLarge(f"{what} '{shown}' matches more than {MAX_MATCHES:,} files", text=shown)
+        if not paths:
+            raise BadInput(f"{what} '{shown}' matches no file", f"looked in {os.path.abspath(self.base)}", text=shown)
+        return paths
 
     def _inputs(self, source: str, place: str) -> list[Input]:
         bag.relative_path(place, "inputs")
@@ -79,6 +112,9 @@ class InputFinder:
                 text=source,
             )
         _known_parameters(target.source, source, place)
+        if "*" in source:
+            raise BadInput("an input has both parameters and wildcards in its name",
+                           "sweep over the files: x = \"glob:data/*.csv\", and inputs = [\"{x}\"]", text=source)
         files: dict[str, Blob] = {}
         for task, (name, path) in renderings(target.source, source, place):
             if not name:

@@ -649,7 +649,8 @@ def _suggest(key: str, kind: str) -> str:
     return nearest(key, KEYS[kind])
 
 
-_KEY_OF_SUBJECT = {"the command": "command", "the environment variable": "environment", "the bag's name": "name"}
+_KEY_OF_SUBJECT = {"the command": "command", "the environment variable": "environment", "the bag's name": "name",
+                   "two inputs": "inputs", "the output": "outputs", "the checkpoint": "checkpoint"}
 
 
 def _key(message: str) -> str:
