@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from windfall.cli.main import main
+from windfall.cli.present import policy_hints
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -205,6 +206,33 @@ def test_bag_that_matches_no_host_is_changed_while_it_runs(windfall):
     assert late.stdout == "rank = Host.Cores\nreplicate = tail-safe\n"
     assert late.stderr == f"bag {bag} has ended: the change applies only to tasks that are retried or added\n"
     assert windfall("policy", bag, "replicate=").stdout == "rank = Host.Cores\nreplicate = none\n"
+
+
+def test_policy_that_names_an_unknown_site_says_so(windfall):
+    (windfall.folder / "bag.toml").write_text(BAG.replace(
+        "requirements = 'Host.Gpus > 1000 && Host.Cores > 0'", """sites = 'Site.Name != "localy"'"""))
+    done = windfall("submit", "bag.toml")
+    assert "sites names 'localy', but there is no such site; did you mean 'local'?\n" in done.stderr
+    windfall("wait", done.stdout.strip())
+
+
+@pytest.mark.parametrize(("text", "names"), [
+    ('Site.Name == "labb"', ["labb"]), ('"labb" =?= site.name || Site.Name isnt "LAB"', ["labb"]),
+    ('member(Host.Site, {"lab", "x", "y"}) && Host.Name == "other"', ["x", "y"]), ("Host.Cores > 1", []),
+])  # fmt: skip
+def test_names_of_unknown_sites_are_found_in_expressions(text, names):
+    found = list(policy_hints.unknown_sites({"sites": text}, ["lab", "local"]))
+    assert [each.split("'")[1] for each in found] == names
+
+
+def test_missing_match_is_no_mistake_while_a_site_starts_pilots():
+    view = {"bag": 1, "policy": {"requirements": "x"}, "match": 0, "hosts": 1, "why": "here: x is false"}
+    lab = {"site": "lab", "pilots": 0, "drained": False, "queued": 2}
+    assert policy_hints.no_match(view, [lab]) == (
+        "waiting for pilots at lab: their hosts may match; "
+        "1 host elsewhere cannot have the bag's tasks (here: x is false)")
+    for change in ({"drained": True}, {"queued": 0}, {"pilots": 1}):
+        assert "match none of the hosts that serve you now (1)" in policy_hints.no_match(view, [{**lab, **change}])
 
 
 def test_warning_that_no_host_matches_goes_to_standard_error(windfall):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
@@ -198,16 +198,21 @@ def _values(application: Application, given: Mapping[str, str]) -> dict[str, Col
     params = {parameter.name: parameter for parameter in application.params}
     found = {name: _constant(name, text) for name, text in given.items()
              if name not in params and re.search(rf"(?<![\w.]){re.escape(name)}\b", application.source.text)}
-    for name in given.keys() - found.keys():
-        if name not in params or params[name].mode != "in":
-            raise BadInput(f"'{application.name}' has no parameter '{name}' of mode in, and its graph does not use "
-                           "such a constant" if name not in params else f"'{name}' is no parameter of mode in",
-                           f"it has: {', '.join(p.name for p in application.params if p.mode == 'in') or 'none'}")
+    _require_inputs(application, params, given.keys() - found.keys())
     for parameter in application.params:
         text = given.get(parameter.name, parameter.value)
         if text is not None and parameter.mode == "in":
             found[parameter.name] = _value(parameter, text)
     return found
+
+
+def _require_inputs(application: Application, params: Mapping[str, Parameter], names: Set[str]) -> None:
+    """Refuse names that no parameter of mode in has."""
+    for name in names:
+        if name not in params or params[name].mode != "in":
+            raise BadInput(f"'{application.name}' has no parameter '{name}' of mode in, and its graph does not use "
+                           "such a constant" if name not in params else f"'{name}' is no parameter of mode in",
+                           f"it has: {', '.join(p.name for p in application.params if p.mode == 'in') or 'none'}")
 
 
 def _constant(name: str, text: str) -> Column:

@@ -8,6 +8,7 @@ import re
 from typing import TYPE_CHECKING
 
 from windfall.cli.present.output import print_json, print_table, say, shown
+from windfall.cli.present.policy_hints import warn
 from windfall.client.waiting import FINAL
 from windfall.errors import BadInput
 from windfall.model import units
@@ -16,7 +17,7 @@ from windfall.model.policies import attributes, expressions, language, replica_c
 
 if TYPE_CHECKING:
     from windfall.client.client import Client
-    from windfall.client.types import HostInfo, PolicyInfo
+    from windfall.client.types import BagInfo, HostInfo, PolicyInfo
     from windfall.model.spec import Policy
 
 EXAMPLES = """examples:
@@ -75,19 +76,23 @@ def _bag(args: argparse.Namespace) -> int:
             session.client.set_budget(bag, budget)
         view = session.client.set_policy(bag, policy) if policy else session.client.policy(bag)
         about = session.client.bag(bag)
+        _tell(args, session.client, view, about)
+    return 0
+
+
+def _tell(args: argparse.Namespace, client: Client, view: PolicyInfo, about: BagInfo) -> None:
     shown_budget = about["budget"]
     if args.json:
         print_json({**view, "budget": shown_budget})
-        return 0
+        return
     for key, text in view["policy"].items():
         print(f"{key} = {shown(text, 5_000)}")
     if shown_budget:
         print(f"budget = {units.format_core_time(shown_budget)}")
     if args.settings and about["state"] in FINAL:
-        say(f"bag {bag} has ended: the change applies only to tasks that are retried or added")
+        say(f"bag {view['bag']} has ended: the change applies only to tasks that are retried or added")
     else:
-        warn(view)
-    return 0
+        warn(client, view)
 
 
 def _settings(texts: list[str]) -> tuple[dict[str, str], int | None]:
@@ -116,17 +121,10 @@ def _bare(text: str) -> str:
     return found[1] or found[2] if found else text.strip()
 
 
-def warn(view: PolicyInfo) -> None:
-    """Warn the user if the bag's policies match no host."""
-    if view["policy"] and view["why"] and not view["match"]:
-        hosts = f"hosts that serve you now ({view['hosts']})" if view["hosts"] else "sites that you have"
-        say(f"the bag's policies match none of the {hosts}: {shown(view['why'], 500)}")
-
-
 def warn_of(client: Client, bag: int, policy: Policy) -> None:
     """Warn the user if the policies of a bag that has just been submitted match no host."""
     if check.given(policy):
-        warn(client.policy(bag))
+        warn(client, client.policy(bag))
 
 
 # --- of hosts -----------------------------------------------------------------------------------------------------

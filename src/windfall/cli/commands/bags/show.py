@@ -6,11 +6,20 @@ import argparse
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from windfall.cli.commands.bags.policy import warn
 from windfall.cli.connect import Session, find_bag
 from windfall.cli.parser import add_bag, task_number
 from windfall.cli.present.causes import words as cause
-from windfall.cli.present.output import clock, duration, print_json, print_json_rows, print_table, quota_line, shown
+from windfall.cli.present.output import (
+    clock,
+    duration,
+    print_json,
+    print_json_rows,
+    print_table,
+    quota_line,
+    say,
+    shown,
+)
+from windfall.cli.present.policy_hints import warnings
 from windfall.errors import BadInput
 from windfall.model.checks.bag import USUAL
 from windfall.model.units import format_size, plural
@@ -30,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     if args.story and args.task is None:
         raise BadInput("--story is about one task", "name it: windfall show BAG TASK --story")
+    hints: list[str] = []
     with Session() as session:
         bag = find_bag(session.client, args.bag)
         if args.story:
@@ -40,10 +50,11 @@ def execute(args: argparse.Namespace) -> int:
             found["policy"] = session.client.policy(bag)
             found["statistics"] = session.client.statistics(bag)
             found["usage"] = session.client.usage(bags=False)
+            hints = [] if found.get("ended") else warnings(session.client, found["policy"])
     if args.json:
         print_json(found)
     elif args.task is None:
-        _print_bag(found)
+        _print_bag(found, hints)
     else:
         _print_task(found)
     return 0
@@ -60,7 +71,7 @@ def _print_story(lines: Iterable[StoryLine], json: bool) -> None:
             print(f"{clock(line['at'])}  {shown(line['text'], FULL)}" + (f"  [{', '.join(where)}]" if where else ""))
 
 
-def _print_bag(bag: dict[str, Any]) -> None:
+def _print_bag(bag: dict[str, Any], hints: list[str]) -> None:
     owner = shown(bag.get("owner"))
     print(f"bag {bag['bag']} '{shown(bag['name'])}': {bag['state']}, {bag['tasks']:,} tasks, owner {owner}")
     print(f"submitted {clock(bag.get('submitted'))}" + (f", ended {clock(bag['ended'])}" if bag.get("ended") else ""))
@@ -71,8 +82,8 @@ def _print_bag(bag: dict[str, Any]) -> None:
     for key, text in bag["policy"]["policy"].items():
         if (key, text) != ("replicate", USUAL):
             print(f"{key} = {shown(text, 500)}")
-    if not bag.get("ended"):
-        warn(bag["policy"])
+    for text in hints:
+        say(text)
     _print_targets(bag)
     _print_statistics(bag["statistics"])
     stored = bag["statistics"]["stored"]
