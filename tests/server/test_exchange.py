@@ -80,6 +80,15 @@ def test_numbers_that_mean_nothing_do_no_harm(client, more):
     assert client.call("GET", "/health").status == 200
 
 
+def test_attempt_named_twice_as_started_starts_once(client):
+    client.submit(sweep(1))
+    pilot = Pilot(client)
+    (attempt, _), = pilot.get()
+    pilot.exchange(started=[attempt, attempt], held=[attempt, attempt])
+    pilot.exchange(reports=[{"a": attempt}, {"a": attempt}], started=[attempt, attempt])
+    assert client.call("GET", "/health").status == 200
+
+
 @pytest.mark.parametrize("left", [[1 << 63, 1], [1 << 90, 1], [-1, -1], [1, 1 << 40], [0, 0]])
 def test_result_counts_whatever_leftovers_its_pilot_reports(client, left):
     bag = client.submit(sweep(1))

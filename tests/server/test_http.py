@@ -301,6 +301,11 @@ def test_bodies_and_requests_sent_ahead_arrive_whole(client):
     assert len({status for status in statuses if status != b"200"}) == 1
 
 
+def test_path_with_the_letters_of_a_template_names_nothing(client):
+    for method, path in (("DELETE", "/v1/tokens/{}"), ("GET", "/v1/bags/{}"), ("POST", "/v1/bags/%7b%7d/cancel")):
+        assert client.call(method, path, {} if method == "POST" else None).status == 404, path
+
+
 def test_request_that_needs_no_body_may_have_none(client):
     assert client.call("GET", "/health", raw=b"x" * 10).status == 413
 

@@ -647,7 +647,7 @@ class HttpServer:
 
     def _match(self, method: str, path: str) -> tuple[Route, tuple[str, ...]]:
         route = self._routes.get((method, path))
-        if route is not None:
+        if route is not None and "{" not in path:  # the path itself may be a template's text
             return route, ()
         parts = path.split("/")
         args = tuple(parts[i] for i in (3, 5) if i < len(parts))

@@ -20,7 +20,7 @@ def note_started(turn: Turn, pilot: PilotState, numbers: list[int]) -> None:
     """Believe a pilot that says which attempts run, unless the task has ended otherwise."""
     attempts = turn.state.attempts
     running = []
-    for number in numbers:
+    for number in dict.fromkeys(numbers):
         row = attempts.row(number)
         if row < 0 or attempts.pilot[row] != pilot.number:
             continue

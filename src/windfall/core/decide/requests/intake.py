@@ -37,7 +37,7 @@ def submission(key: int, owner: str, bag: Bag, idempotency: str = "") -> Submit:
 def edges_of(edges: list[tuple[int, int]], files: Flows | None) -> bytes:
     """Return each prerequisite once, whether files go with it or not, as pairs of int32."""
     pairs = np.array(edges, dtype="<i4").reshape(-1, 2)
-    if files is None and len(numbers := np.unique(pairs.view("<i8"))) < len(pairs):
+    if files is None and len(pairs) > 1 and len(numbers := np.unique(pairs.view("<i8"))) < len(pairs):
         return numbers.tobytes()
     if files is not None:
         flows = np.array([files.before, files.after], dtype="<i4").T
