@@ -167,3 +167,28 @@ def test_tasks_wait_while_the_only_pilots_scratch_disk_is_full(start, scratch, t
     assert "scratch" in client.call("GET", "/v1/pilots").body["pilots"][-1]["trouble"]
     (scratch / "filler").unlink()
     until(lambda: client.call("GET", f"/v1/bags/{bag}").body["state"] == "succeeded")
+
+
+def test_run_says_that_the_servers_disk_is_full(start, small):
+    start("--pilot", home=small / "home")
+    until(lambda: (small / "home" / "reserve").exists())
+    environment = {**os.environ, "PYTHONPATH": SRC, "WINDFALL_HOME": str(small / "home")}
+    said = small.parent / "said"
+    with said.open("wb") as file:
+        running = subprocess.Popen([sys.executable, "-m", "windfall", "run", "sleep 1000"], stderr=file,
+                                   stdout=file, env=environment, cwd=small.parent)
+    until(lambda: b"active" in said.read_bytes())
+    fill(small, leave=6 * MIB)
+    until(lambda: f"the server reports: the disk with {small / 'home'}".encode() in said.read_bytes())
+    running.send_signal(signal.SIGINT)
+    running.wait(30)
+
+
+def test_pilot_without_a_byte_of_scratch_names_the_directory(small, tmp_path):
+    fill(small)
+    ticket = tmp_path / "ticket"
+    ticket.write_text('{"server": "unix:/nowhere", "certificate": "", "token": "t", "site": "s", "nonce": "n"}')
+    ticket.chmod(0o600)
+    found = subprocess.run([sys.executable, "-m", "windfall", "pilot", "--ticket", str(ticket), "--dir", str(small)],
+                           capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONPATH": SRC})
+    assert found.returncode == 2 and f"cannot use the directory {small}: No space left" in found.stderr

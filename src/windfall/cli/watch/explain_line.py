@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 PATIENCE = 5.0  # seconds without an active task before the watchman asks the server why
 FAILURES = 10.0  # seconds between requests for the causes of failures
 AGAIN = 60.0  # seconds between two explanations
-HEALTH = 10.0  # seconds between two questions about the server's health
+HEALTH = 5.0  # seconds between two questions about the server's health
 
 
 def no_pilot(found: dict[str, Any]) -> bool:

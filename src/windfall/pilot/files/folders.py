@@ -34,11 +34,12 @@ class Folders:
             os.makedirs(self.base, 0o700, exist_ok=True)
             os.mkdir(self.run, 0o700)
             os.mkdir(self.tasks, 0o700)
+            self.lock = _lock(self.run)
+            with open(os.path.join(self.run, HOST), "w") as file:
+                file.write(os.uname().nodename)
         except OSError as error:
+            slot.remove(self.run)
             raise BadInput("cannot use the directory {}: {}".format(self.base, error.strerror))
-        self.lock = _lock(self.run)
-        with open(os.path.join(self.run, HOST), "w") as file:
-            file.write(os.uname().nodename)
 
     def clear_others(self):
         """Remove the scratch of pilots that were killed."""
