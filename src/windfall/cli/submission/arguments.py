@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what",
-        metavar="BAG.toml | 'COMMAND'",
+        metavar="BAG.toml | 'COMMAND' | -",
         nargs="*",
         help="a bag file, or a command in quotes with {name} for parameters; "
-        "after --, a program and its arguments, without a shell; TASKS.apst means --apst TASKS.apst",
+        "after --, a program and its arguments, without a shell; TASKS.apst means --apst TASKS.apst, "
+        "and - reads a command per line from standard input",
     )
     parser.add_argument(
         "-s",
@@ -34,9 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a parameter: x=1..100, x=0..1:0.1, x=a,b,c, or out=r-{x}.txt; several make a product",
     )
     parser.add_argument("--csv", metavar="FILE",
-                        help="parameters from a file: a column for each parameter, a row for each task")
+                        help="parameters from a file, or from - (standard input): a column each; a row for each task")
     parser.add_argument("--apst", metavar="FILE",
-                        help="a file with a task per line: command ; in: files ; out: files ; cost: n")
+                        help="a file, or -, with a task per line: command ; in: files ; out: files ; cost: n")
     parser.add_argument("--name", help="name of the bag")
     parser.add_argument(
         "--extend", metavar="BAG", help="add to this earlier bag (number or name) the points that it has not had"
@@ -69,6 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     foreign_graphs.add_arguments(parser)
 
 
+STDIN = "-"  # in place of a file's name
 TASK_OPTIONS = ("cores", "memory", "time", "retries", "time-retries", "inputs", "outputs")
 
 
@@ -83,9 +85,7 @@ def parsed(args: argparse.Namespace) -> Parsed:
 
 def parsed_at(args: argparse.Namespace, base: Path) -> Parsed:
     """Return the bag that was described in a folder; its Python environments are not packed."""
-    graph = _graph(args)
-    given = {key: getattr(args, key.replace("-", "_")) for key in TASK_OPTIONS}
-    task = {key: value for key, value in given.items() if value is not None}
+    graph, task = _graph(args), task_keys(args)
     foreign_graphs.check(args, graph)
     if graph is not None:
         if args.sweep or args.csv or task or args.extend:
@@ -95,10 +95,16 @@ def parsed_at(args: argparse.Namespace, base: Path) -> Parsed:
     return with_origin(_of_tasks(args, task, base), args, base)
 
 
+def task_keys(args: argparse.Namespace) -> dict[str, object]:
+    """Return the options that are keys of [task]."""
+    given = {key: getattr(args, key.replace("-", "_")) for key in TASK_OPTIONS}
+    return {key: value for key, value in given.items() if value is not None}
+
+
 def _of_tasks(args: argparse.Namespace, task: dict[str, object], base: Path) -> Parsed:
     lines = _apst(args)
     if lines is not None:
-        return _one_per_line(args, base / lines, task)
+        return _one_per_line(args, lines, task, base)
     command = _command(args, base)
     return _from_bag_file(args, task, base) if command is None else _from_command(args, command, task, base)
 
@@ -144,18 +150,19 @@ def _given(args: argparse.Namespace, suffix: str) -> bool:
 def _apst(args: argparse.Namespace) -> str | None:
     """Return the file with a task per line; None if none was given."""
     if args.apst is None:
-        return args.what[0] if _given(args, ".apst") else None
+        given = _given(args, ".apst") or (args.what == [STDIN] and args.vector is None)
+        return args.what[0] if given else None
     if args.what or args.vector is not None:
         raise BadInput("--apst does not go with a command", "the file has the commands")
     return str(args.apst)
 
 
-def _one_per_line(args: argparse.Namespace, file: Path, task: dict[str, object]) -> Parsed:
+def _one_per_line(args: argparse.Namespace, file: str, task: dict[str, object], base: Path) -> Parsed:
     from windfall.model.bagfile import apst
 
     if args.sweep or args.csv:
         raise BadInput("--sweep and --csv do not go with a file of tasks", "leave them out: each line is a task")
-    return apst.load(file, args.name or "", task)
+    return apst.load(file if file == STDIN else base / file, args.name or "", task, base)
 
 
 def _names_file(text: str, suffix: str, base: Path = Path()) -> bool:

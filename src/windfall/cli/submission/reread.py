@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, NamedTuple
 
 from windfall.cli.submission import arguments
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from windfall.client.extend import Extension
     from windfall.model.bagfile.reader import Parsed
-    from windfall.model.spec import Bag, Family, Target
+    from windfall.model.spec import Bag, Family, Table, Target
 
 KINDS = (".toml", ".apst")  # files that describe bags
 
@@ -42,6 +43,10 @@ def from_origin(bag: Bag, number: int) -> Reread | None:
     args, folder = arguments_of(bag.origin), Path(bag.origin.folder)
     file = next((word for word in (args.apst, *args.what) if word and word.endswith(KINDS)), "")
     try:
+        if arguments.STDIN in (args.apst, *args.what):
+            return _from_stored_lines(args, bag, folder)
+        if args.csv == arguments.STDIN:
+            return _from_stored_rows(args, bag, folder)
         return _read(args, folder, file or "its command line")
     except BadInput as error:
         if error.hint not in ("", BESIDE):
@@ -49,6 +54,35 @@ def from_origin(bag: Bag, number: int) -> Reread | None:
         error.hint = (f"bag {number} was described in {folder}: put the file back, or name a bag file; "
                       f"windfall retry {number} runs what failed with the files as they were")
         raise
+
+
+def _from_stored_lines(args: argparse.Namespace, bag: Bag, folder: Path) -> Reread:
+    """Read the tasks that came by standard input from the bag's own table."""
+    from windfall.model.bagfile import apst
+
+    parsed = apst.parse(apst.written(_table(bag)), "standard input", folder, bag.name, arguments.task_keys(args))
+    return Reread(parsed, folder, "standard input")
+
+
+def _from_stored_rows(args: argparse.Namespace, bag: Bag, folder: Path) -> Reread:
+    from windfall.model.templates.table import format_row
+
+    table = _table(bag)
+    with NamedTemporaryFile("w", encoding="utf-8", newline="", suffix=".csv") as file:
+        file.write(f"{format_row(table.columns)}\n{table.text}")
+        file.flush()
+        args.csv = file.name
+        return _read(args, folder, "standard input")
+
+
+def _table(bag: Bag) -> Table:
+    from windfall.model.spec import Sweep, Table
+
+    source = bag.targets[0].source
+    tables = [axis for axis in source.axes if isinstance(axis, Table)] if isinstance(source, Sweep) else []
+    if not tables:
+        raise BadInput(f"bag '{bag.name}' has no table of tasks", "name a bag file")
+    return tables[0]
 
 
 def _read(args: argparse.Namespace, base: Path, source: str) -> Reread:

@@ -18,15 +18,15 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from windfall.errors import BadInput
+from windfall.errors import BadInput, TooLarge
 from windfall.model.bagfile import words
 from windfall.model.bagfile.inputs import Blob, place_of
-from windfall.model.bagfile.reader import BagReader, OptionsLocator, Parsed, read_text
+from windfall.model.bagfile.reader import MAX_FILE, BagReader, OptionsLocator, Parsed, read_text
 from windfall.model.checks import bag as check
 from windfall.model.spec import Bag, Family, Sweep, Table, Target
 from windfall.model.suggest import nearest
 from windfall.model.templates import template as tpl
-from windfall.model.templates.table import format_row
+from windfall.model.templates.table import format_row, lines, parse_row
 
 MAX_EACH = 300  # inputs, or outputs, of one line
 
@@ -41,10 +41,44 @@ class TaskLine(NamedTuple):
     cost: str
 
 
-def load(path: str | Path, name: str = "", task: dict[str, object] | None = None) -> Parsed:
-    """Read a file and find its inputs beside it.  `task` has keys of `[task]` that apply to every line."""
+def load(
+    path: str | Path, name: str = "", task: dict[str, object] | None = None, base: Path = Path()
+) -> Parsed:
+    """Read a file and find its inputs beside it; "-" is standard input, whose inputs lie in `base`.
+
+    `task` has keys of `[task]` that apply to every line.
+    """
+    if path == "-":
+        return parse(standard_input(), "standard input", base, name or "tasks", task or {})
     path = Path(path)
     return parse(read_text(path, "the file of tasks"), str(path), path.parent, name or path.stem, task or {})
+
+
+def standard_input() -> str:
+    import sys
+
+    data = sys.stdin.buffer.read(MAX_FILE + 1)
+    if len(data) > MAX_FILE:
+        raise TooLarge(f"the tasks are larger than {MAX_FILE >> 20} MiB", where="standard input")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise BadInput("the tasks are not UTF-8 text", where=f"standard input:{line}") from None
+
+
+def written(table: Table) -> str:
+    """Return the lines from which a table of tasks was read."""
+    return "\n".join(_written(dict(zip(table.columns, parse_row(line), strict=True))) for line in lines(table))
+
+
+def _written(row: dict[str, str]) -> str:
+    pairs = [(row[f"in{n}"], row[f"at{n}"]) for n in range(1, MAX_EACH + 1) if row.get(f"in{n}")]
+    outputs = [row[f"out{n}"] for n in range(1, MAX_EACH + 1) if row.get(f"out{n}")]
+    parts = [row["command"]]
+    parts += ["in: " + ", ".join(f"{source} -> {place}" for source, place in pairs)] if pairs else []
+    parts += ["out: " + ", ".join(outputs)] if outputs else []
+    return " ; ".join([*parts, f"cost: {row['cost']}"])
 
 
 def parse(text: str, file: str, base: Path, name: str, task: dict[str, object]) -> Parsed:

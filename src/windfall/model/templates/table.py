@@ -163,9 +163,13 @@ def longest(table: Table) -> dict[str, int]:
 
 
 def read(file: Path, shown: str, columns: list[str] | None = None, delimiter: str = ",") -> Table:
-    """Read a file with a header row; `columns` picks some, and `"header -> name"` renames one."""
+    """Read a file with a header row; `columns` picks some, and `"header -> name"` renames one.
+
+    The name "-" is standard input."""
+    where = 0 if shown == "-" else file
+    shown = "standard input" if shown == "-" else shown
     try:
-        with open(file, encoding="utf-8-sig", newline="") as stream:
+        with open(where, encoding="utf-8-sig", newline="", closefd=where != 0) as stream:
             return _read(_records(stream, shown, delimiter), shown, columns)
     except OSError as error:
         raise BadInput(
