@@ -310,7 +310,8 @@ def test_logs_of_all_tasks_of_a_bag(windfall):
     lines = [begun.rstrip(), *out.splitlines()]
     assert sorted(lines) == sorted(f"{x}: {word} {x}" for x in range(40) for word in ("begin", "end"))
     assert all(lines.index(f"{x}: begin {x}") < lines.index(f"{x}: end {x}") for x in range(40))
-    assert windfall("logs", bag, "-f").stdout == ""  # it has ended
+    assert windfall("logs", bag, "-f").stdout.splitlines() == [
+        f"{x}: {word} {x}" for x in range(40) for word in ("begin", "end")]  # it has ended
 
 
 def test_logs_refuse_to_follow_a_bag_without_a_server(alone):

@@ -1,4 +1,4 @@
-"""`windfall logs`: print what a task wrote, byte for byte."""
+"""`windfall logs`: print what tasks wrote: one, byte for byte, or many with their numbers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windfall.cli.connect import Session, find_bag
-from windfall.cli.parser import add_bag, task_number
+from windfall.cli.parser import add_bag, add_tasks, task_numbers
 from windfall.cli.present.causes import words as cause
 from windfall.cli.present.output import Bytes, print_json, say
 from windfall.client.waiting import FINAL
@@ -19,12 +19,19 @@ if TYPE_CHECKING:
     from windfall.client.client import Client
 
 
+EXAMPLES = """examples:
+  windfall logs 7                      all tasks, each below a line with its number
+  windfall logs 7 12                   task 12 alone, byte for byte
+  windfall logs 7 3..9 --tag           these tasks, the number before each line
+  windfall logs 7 --failed --err       the messages of those that failed
+  windfall logs -f 7                   all tasks, while they write"""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_bag(parser)
-    parser.add_argument(
-        "task", metavar="TASK", nargs="?", type=task_number,
-        help="number of the task (default: 0; with -f: all running tasks, each line after its task's number)",
-    )
+    add_tasks(parser, "only these tasks; a bag's only task, or one number, is printed byte for byte")
+    parser.add_argument("--failed", action="store_true", help="only tasks that failed")
+    parser.add_argument("--tag", action="store_true", help="put the task's number before each line, as -f does")
     parser.add_argument("--out", action="store_true", help="standard output only")
     parser.add_argument("--err", action="store_true", help="standard error only")
     parser.add_argument("--scratch", metavar="DIR", help="unpack the failed task's directory, if it was kept, to DIR")
@@ -32,12 +39,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
+    tasks = task_numbers(args.tasks)
     with Session() as session:
         bag = find_bag(session.client, args.bag)
-        if args.task is None and args.follow and not (args.scratch or args.json):
-            return _all(session, bag, _streams(args)[0])
-        args.task = args.task or 0
-        return (_scratch if args.scratch else _one)(session.client, bag, args)
+        args.task = tasks[0] if tasks else 0
+        if args.scratch:
+            return _scratch(session.client, bag, args)
+        if args.follow and not args.json and (tasks is None or len(tasks) > 1 or args.failed):
+            return _all(session, bag, tasks, args)
+        if args.failed or args.tag or not _is_one(session.client, bag, tasks):
+            return _many(session.client, bag, tasks, args)
+        return _one(session.client, bag, args)
+
+
+def _is_one(client: Client, bag: int, tasks: list[int] | None) -> bool:
+    """Is one task meant?  Raise NotFound where a number is none of the bag's."""
+    if tasks is not None and len(tasks) == 1:
+        return True
+    count = client.bag(bag)["tasks"]
+    if tasks is not None and max(tasks) >= count:
+        raise NotFound(f"bag {bag} has {plural(count, 'task')}, numbered from 0")
+    return tasks is None and count <= 1
+
+
+def _many(client: Client, bag: int, tasks: list[int] | None, args: argparse.Namespace) -> int:
+    from windfall.cli.present.task_logs import Wanted, print_logs, print_logs_as_json
+
+    wanted = Wanted(tasks, args.failed, _streams(args))
+    return print_logs_as_json(client, bag, wanted) if args.json else print_logs(client, bag, wanted, args.tag)
 
 
 def _one(client: Client, bag: int, args: argparse.Namespace) -> int:
@@ -54,10 +83,17 @@ def _streams(args: argparse.Namespace) -> list[str]:
     return [name for name in ("out", "err") if getattr(args, name)] or ["out", "err"]
 
 
-def _all(session: Session, bag: int, stream: str) -> int:
+def _all(session: Session, bag: int, tasks: list[int] | None, args: argparse.Namespace) -> int:
+    """Follow a bag; of one that has ended, print what its tasks wrote."""
+    from windfall.cli.present.task_logs import Wanted, print_logs
     from windfall.cli.watch.follow_logs import follow
 
-    if session.embedded is not None and session.client.bag(bag)["state"] not in FINAL:
+    stream = _streams(args)[0]
+    if session.client.bag(bag)["state"] in FINAL:
+        return print_logs(session.client, bag, Wanted(tasks, args.failed, [stream]), tag=True)
+    if tasks is not None or args.failed:
+        raise BadInput("-f follows one task, or all tasks of a bag", f"windfall logs -f {bag}")
+    if session.embedded is not None:
         raise BadInput(f"bag {bag} is not running: no server is", f"to run it here: windfall wait {bag}")
     follow(session.client, bag, stream)
     return 0

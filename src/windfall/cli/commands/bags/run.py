@@ -276,11 +276,14 @@ def _as_json(outcome: Outcome) -> dict[str, Any]:
 
 def _tell(session: Session, outcome: Outcome) -> None:
     from windfall.cli.present import summary
+    from windfall.cli.present.task_logs import FEW, print_few
 
     bag, directory = outcome.bag, outcome.directory
     tasks, succeeded, _, _ = counts_of(bag)
     if tasks == 1:
         _show_output(session, bag["bag"])
+    elif tasks <= FEW:
+        session.ask(lambda client: print_few(client, bag["bag"]))
     for line in summary.lines(bag, int(outcome.elapsed * 1000), outcome.causes):
         say(line)
     for line in home_lines(directory, outcome.files, outcome.others) if directory else ():
