@@ -123,8 +123,9 @@ class Bench:
     def pilot(self, cores: int = 1, nonce: str = "", site: str = "here", left: int | None = None, **more: Any) -> int:
         nonce, host = nonce or f"n{self.core.state.next_pilot}", more.get("host", "host")
         event = e.Enrol(
-            0, site, nonce, host, host, cores, more.get("memory", 4 << 30), more.get("gpus", 0),
+            0, site, nonce, host, more.get("name", host), cores, more.get("memory", 4 << 30), more.get("gpus", 0),
             more.get("disk", 1 << 40), left, b"token %d" % self.core.state.next_pilot, nodes=more.get("nodes", 1),
+            boot=more.get("boot", ""), life=more.get("life", ""), hardware=more.get("hardware", ""),
         )
         return int(self.do(event).pilot)
 

@@ -168,6 +168,10 @@ def _drain(world: World, act: Act, process: Process) -> None:
         world.client(lambda: e.Drain(0, number))
 
 
+def _reboot(world: World, act: Act, process: Process) -> None:
+    world.reboot(process)
+
+
 def _lie(world: World, act: Act, process: Process) -> None:
     """Let a pilot report attempts that other pilots hold."""
     lineage = [p.name for p in world.processes if p.nonce == process.nonce]
@@ -263,6 +267,7 @@ _ACTS = {
     "job killed": _on_site(_job_killed),
     "limits change": _on_site(_limits),
     "lie": _on_process(_lie),
+    "reboot": _on_process(_reboot),
     "server crash": lambda world, act: world.server.die(),
     "pilot dies": _on_process(lambda world, act, process: world.kill(process, evidence=True)),
     "pilot dies unseen": _on_process(lambda world, act, process: world.kill(process, evidence=False)),

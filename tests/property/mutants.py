@@ -14,7 +14,16 @@ import pytest
 
 from windfall.core import step as engine
 from windfall.core.apply import attempts, bags as bag_facts
-from windfall.core.decide.exchange import exchange, leases, pilot_end, reconcile as census, reply, reports, verdicts
+from windfall.core.decide.exchange import (
+    exchange,
+    leases,
+    pilot_end,
+    predecessors,
+    reconcile as census,
+    reply,
+    reports,
+    verdicts,
+)
 from windfall.core.decide.grant import batches, eligibility, fail_over, grant as granting, wake
 from windfall.core.decide.provision import intents, reconcile, salvage, site_listing, site_session, surplus
 from windfall.core.decide.requests import append
@@ -367,6 +376,17 @@ def batch_systems_belief_proves_that_a_pilot_is_dead(patch: Patch) -> None:
 
     for module in (salvage, site_listing):
         patch.setattr(module, "end_pilot", end)
+
+
+@mutant("P1", belied_plan)
+def later_pilot_on_the_host_proves_its_predecessor_dead_without_a_look(patch: Patch) -> None:
+    original = pilot_end.end_predecessors
+
+    def end(turn: Any, pilot: Any, event: Any) -> None:
+        event.dead = predecessors.sought(turn, pilot)
+        original(turn, pilot, event)
+
+    patch.setattr(exchange, "end_predecessors", end)
 
 
 @mutant("P5")

@@ -73,6 +73,7 @@ class Plan(msgspec.Struct, frozen=True):
     late: int = 0  # percent of messages that come when nobody waits for them any more
     sites: tuple[SitePlan, ...] = ()  # with batch systems
     allowance: int = -1  # of everybody, ms of cores a month
+    hosts: int = 0  # that the pilots share; 0: each has one of its own
 
     def text(self) -> str:
         return msgspec.json.encode(self).decode()
@@ -284,14 +285,16 @@ def left_plan(seed: int) -> Plan:
 
 
 def belied_plan(seed: int) -> Plan:
-    """Return a plan whose batch system loses sight of jobs, and of nodes that are cut off; their processes run on."""
+    """Return a plan whose batch system loses sight of jobs, and of nodes that are cut off; their processes run on.
+    Pilots share hosts, which start again at times."""
     r = random.Random(seed)
     acts = []
     for _ in range(8):
         at, kind = r.randrange(HORIZON), r.choice(("requeued and alive", "listing misses"))
         acts += [Act(at, "cut off", r.randrange(6), 99), Act(at, kind, r.randrange(6), r.randrange(60, 100))]
+    acts += [Act(r.randrange(HORIZON), r.choice(("reboot", "job killed")), r.randrange(6)) for _ in range(4)]
     return Plan(seed=seed, pilots=(), bags=(BagPlan(0, 20, "external"),), acts=tuple(acts), fail=0,
-                sites=(SitePlan(8, ((1, 60_000),), 3),))
+                sites=(SitePlan(8, ((1, 60_000),), 3),), hosts=r.choice((0, 1, 2)))
 
 
 def regretted_plan(seed: int) -> Plan:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 TIMEOUT = 6_000  # ms beyond the wait it asked for, after which a request has failed
 ENROL_AGAIN = 1_000
+SEEK = 2_000
 
 
 class Process:
@@ -28,6 +29,11 @@ class Process:
         self.nonce = nonce
         self.cores = cores
         self.site, self.job = site, job  # of the batch system that started it
+        self.host, self.boot = name, ""
+        if world.plan.hosts:
+            self.host = f"node{len(world.processes) % world.plan.hosts}"
+            self.boot = f"{self.host} boot {world.boots[self.host]}"
+        self.seeking = False
         self.clock = Steady(lambda: world.now, rate(world.random, world.plan.skew))
         self.wall_clock = world.random.choice((0, -86_400_000, 86_400_000)) if world.plan.skew else 0  # ms it is off
         self.frozen = 0  # until when the host sleeps
@@ -73,8 +79,9 @@ class Process:
         sent = self.now()
         left = None if self.end is None else max(0, self.end - sent)
         event = e.Enrol(
-            0, self.site.name if self.site else "here", self.nonce, self.name, self.name, self.cores, self.cores << 30,
+            0, self.site.name if self.site else "here", self.nonce, self.host, self.host, self.cores, self.cores << 30,
             0, 1 << 40, left, b"", nodes=self.job.shape.nodes if self.job else 1,
+            boot=self.boot, life=self.name if self.boot else "", hardware=self.host if self.boot else "",
         )
         self.world.call(self, event, 0, lambda effect: self._enrolled(effect, sent))
         tries = self.tries
@@ -120,6 +127,7 @@ class Process:
         event = e.Exchange(
             0, 0, request["epoch"], request["seq"], request["ack"], request.get("want", 0), request.get("wait", 0),
             request.get("left"), list(request.get("started", ())), reports, request.get("held"), request.get("bye", ""),
+            dead=request.get("dead", []),
         )
         self.world.call(self, event, self.number, lambda effect: self._answer(effect, request))
         self.after(request.get("wait", 0) + TIMEOUT, lambda: self.lost(request["seq"]))
@@ -142,6 +150,16 @@ class Process:
         counted = self.agenda.answer_received(now, self.world.render(effect))
         if counted:
             self.world.blame(self.world.oracle.answered(request.get("reports", ())))
+        if self.agenda.look and not self.seeking:
+            self.seeking = True
+            self.after(SEEK, self._seek)
+        self.pump()
+
+    def _seek(self) -> None:
+        """Look for the processes of predecessors, as `pilot/run/predecessors.py` does."""
+        self.seeking = False
+        alive = {process.name for process in self.world.processes if process.alive}
+        self.agenda.tell_dead([life for life in self.agenda.look if life not in alive])
         self.pump()
 
     # --- tasks ---------------------------------------------------------------------------------------------------

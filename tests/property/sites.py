@@ -156,12 +156,12 @@ class Site:
 
     def listing(self) -> list[e.ListedJob]:
         """List the jobs, and note which the core may wrongly take for gone: those that two listings lack, or one after
-        the pilot's goodbye."""
+        the pilot's goodbye or death."""
         listed = self._listing()
         said = {job.id for job in listed}
         for job in self.jobs.values():
             job.lacked += job.id not in said
-            leaves = job.process is not None and bool(job.process.agenda.leaving)
+            leaves = job.process is not None and (bool(job.process.agenda.leaving) or not job.process.alive)
             job.belied = job.belied or job.lacked > (not leaves)
         return listed
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from windfall.core.messages.facts import PartAppended, PilotDraining, PolicySet, TasksCancelled
+from windfall.core.messages.facts import PartAppended, PilotDraining, PilotEnded, PolicySet, TasksCancelled
 from windfall.store import codec
 
 from .plan import (
@@ -123,6 +123,8 @@ def test_worlds_that_lose_sight_of_jobs_start_no_external_effects_twice() -> Non
     worlds = [World(belied_plan(seed)).run() for seed in range(20)]
     facts = [fact for world in worlds for row in world.server.disk.rows for fact in codec.decode(row)]
     assert sum(isinstance(fact, PilotDraining) for fact in facts) > 10, "pilots in doubt"
+    ended = [fact for fact in facts if isinstance(fact, PilotEnded) and fact.why == "gone"]
+    assert len(ended) > 10, "which later pilots on their hosts prove dead"
 
 
 def test_world_is_decided_by_its_plan() -> None:

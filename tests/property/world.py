@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any
@@ -65,6 +66,7 @@ class World:
         self.bags: list[int] = []  # acknowledged
         self.asked = 0  # keys
         self.enrolments = 0
+        self.boots: Counter[str] = Counter()  # of hosts that pilots share
 
     # --- time and chance -----------------------------------------------------------------------------------------
 
@@ -289,6 +291,7 @@ class World:
         return {
             "v": 1, "epoch": effect.epoch, "seq": effect.seq, "lease": effect.lease, "grants": grants,
             "cancel": effect.cancel, "recall": effect.recall, "census": effect.census, "stop": effect.stop,
+            "look": effect.look,
         }
 
     # --- what tasks do -------------------------------------------------------------------------------------------
@@ -326,6 +329,13 @@ class World:
         self.processes.append(Process(self, name, nonce or name, cores, wall, site, job))
         return self.processes[-1]
 
+    def reboot(self, process: Process) -> None:
+        """Start the host of a process again, and with it end all processes there."""
+        for each in self.processes:
+            if each.alive and each.host == process.host:
+                each.die()
+        self.boots[process.host] += 1
+
     def kill(self, process: Process, evidence: bool) -> None:
         process.die()
         if evidence:
@@ -345,7 +355,7 @@ class World:
             self.after(1_000, lambda: self.gone(process))
             return
         for pilot in list(core.state.pilots.values()):
-            if pilot.host == process.name:
+            if process.name in (pilot.host, pilot.life):
                 self.client(lambda number=pilot.number: e.Gone(0, number))
 
     # --- clients -------------------------------------------------------------------------------------------------

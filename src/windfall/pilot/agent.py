@@ -18,13 +18,14 @@ from windfall.pilot.files import scratch
 from windfall.pilot.net import enrol
 from windfall.pilot.net.link import HttpLink
 from windfall.pilot.net.routes import Routes
-from windfall.pilot.run import runners
+from windfall.pilot.run import predecessors, runners
 from windfall.pilot.run.runner import STORED, result_file
 from windfall.pilot.run.spawners import Spawners, SpawnerSettings, count_for
 from windfall.wire.messages import ANSWER, check
 
 NODE_LISTS = ("SLURM_JOB_NODELIST", "PBS_NODEFILE", "PE_HOSTFILE", "LSB_MCPU_HOSTS", "LSB_HOSTS")  # of batch systems
 LOOK_SECONDS = 0.25      # between two looks at the running tasks
+SEEK_SECONDS = 2.0       # between two looks for the processes of earlier pilots
 GOODBYE_SECONDS = 5.0    # how long a leaving pilot tries to reach the server before it keeps its reports in the outbox
 UPLOAD_SECONDS = 20.0    # how long a leaving pilot goes on uploading before it keeps the files in the outbox
 ABORT_SECONDS = 5.0      # how long the pilot waits for transfers to break off
@@ -51,7 +52,9 @@ class Agent:
         self.code = None             # exit code, once it is known
         self.enrolling = False
         self.seen_running = set()    # attempts that ran at the last look
-        self.next_look = self.started_at
+        self.next_look = self.next_seek = self.started_at
+        self.delivering = 0          # outbox folders of earlier pilots, whose results are being delivered
+        self.seeker = predecessors.Seeker(self._deliver_leftovers)
         self.leaving_since = None
         self.files_to_send = {}              # attempt → FilesToSend, of tasks with a directory of their own
         self.uploaded = {}            # attempt → uploads, uploaded but not confirmed: the directory is still placed
@@ -107,7 +110,9 @@ class Agent:
             shape["nodes"] = self.nodes
         if self.end is not None:
             shape["left"] = max(0, self.end - clock.milliseconds())
-        self.body = enrol.message(self.ticket, host.describe(self.gpus), shape)
+        about = host.describe(self.gpus)
+        about["life"] = predecessors.life(self.mark)
+        self.body = enrol.message(self.ticket, about, shape)
         patience = enrol.PATIENCE if self.options.idle is None else self.options.idle
         answer, sent = enrol.enrol(link, self.ticket, self.body, patience, stopped=lambda: self.signals,
                                    say=self.say)
@@ -580,6 +585,7 @@ class Agent:
             lane.check(now)
         self._look_at_running()
         self._look_at_disk()
+        self._seek_predecessors(now)
         self._wake_spawners()
         if self.end is not None and self.leaving_since is None and now * 1000 >= self.end:
             self._leave("walltime")
@@ -603,6 +609,13 @@ class Agent:
             return
         agenda.set_trouble(clock.milliseconds(), trouble)
         self.complain("takes no tasks: " + trouble if trouble else "takes tasks again: its scratch disk has room")
+
+    def _seek_predecessors(self, now):
+        if self.agenda.look and now >= self.next_seek:
+            self.next_seek = now + SEEK_SECONDS
+            dead = self.seeker.look(self.agenda.look, self.delivering > 0)
+            if dead:
+                self.agenda.tell_dead(dead)
 
     def _wake_spawners(self):
         """Continue a stopped spawner: a task can send SIGSTOP to the process that watches it."""
@@ -694,6 +707,7 @@ class Agent:
         if os.path.isdir(self.folders.outbox):
             from windfall.pilot.files import outbox
             for folder in outbox.left_behind(self.folders.outbox):
+                self.delivering += 1
                 self._get_transfers().run_in_thread(lambda blobs, folder=folder: self._deliver(folder))
 
     def _deliver(self, folder):
@@ -712,5 +726,10 @@ class Agent:
             text = "" if count is None else "delivered {} results that an earlier pilot left".format(count)
         except WindfallError as error:
             text = error.message
+        finally:
+            self.call_in_loop(self._delivered)
         if text:
             self.call_in_loop(lambda: self.say(text))
+
+    def _delivered(self):
+        self.delivering -= 1

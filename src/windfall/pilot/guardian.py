@@ -10,7 +10,7 @@ A signal that comes before the agent listens ends the pilot, which holds nothing
 import os
 import signal
 
-from windfall.pilot.run import proctree
+from windfall.pilot.run import predecessors, proctree
 
 PASSED_ON = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR2", "SIGXCPU")  # SIGUSR2: Grid Engine warns before it kills
 WARNING = "WINDFALL_WARNING"  # set where SIGUSR2 goes to every process of the job: all but the guardian ignore it
@@ -22,6 +22,7 @@ def watch_over(work, mark, clear):
     `mark` is the value of WINDFALL_PILOT in the environment of tasks; `clear()` removes the pilot's directory if the
     agent could not.
     """
+    predecessors.take_name(mark)
     reader, writer = os.pipe()
     numbers = [getattr(signal, name) for name in PASSED_ON]
     signal.pthread_sigmask(signal.SIG_BLOCK, numbers)

@@ -35,6 +35,20 @@ def _read(path):
         return ""
 
 
+def hardware():
+    """Return a digest of the addresses of this host's network cards, "" where it has none: of two machines with one
+    id, copies of one image, it tells which is which."""
+    base, found = "/sys/class/net", []
+    try:
+        for name in os.listdir(base):
+            if _read("{}/{}/type".format(base, name)) == "1" and os.path.exists("{}/{}/device".format(base, name)):
+                found.append(_read("{}/{}/address".format(base, name)))
+    except OSError:
+        return ""
+    text = "windfall {} {}".format(" ".join(sorted(found)), os.getuid())
+    return hashlib.sha256(text.encode()).hexdigest()[:32] if found else ""
+
+
 def cores():
     """Return the number of cores that this process may use."""
     allowed = len(os.sched_getaffinity(0))
@@ -157,7 +171,7 @@ def describe(all_gpus):
         "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "platform": "{} {} {}".format(uname.sysname, uname.release, uname.machine),
         "python": "{}.{}.{}".format(*sys.version_info[:3]),
-        "boot": _read("/proc/sys/kernel/random/boot_id"),
+        "boot": _read("/proc/sys/kernel/random/boot_id"), "hardware": hardware(),
     }
     if all_gpus:
         about["gpus"] = all_gpus

@@ -52,6 +52,8 @@ HOST = {
     "name": "s",
     "cores": "i", "memory": "i", "gpus": "l?",       # gpus: [{"id", "name", "memory"}]
     "platform": "s?", "python": "s?", "boot": "s?",
+    "life": "s?",        # the mark of the pilot's processes, and the pid namespace where they can be seen
+    "hardware": "s?",    # a digest of the addresses of the network cards; left out where there are none
 }
 SHAPE = {
     "cores": "i",        # what the allocation may use
@@ -74,6 +76,7 @@ EXCHANGE = {
     "held": "l?",        # all attempts it holds and has not reported: after a reconnection, or when asked (census)
     "bye": "s?",         # last words: idle, walltime, stopped; everything unreported has been returned
     "trouble": "s?",     # why the pilot takes no tasks now, a sentence; in every request as long as that lasts
+    "dead": "l?",        # of the lives to look for, those that have no process left on this host
 }
 REPORT = {
     "a": "i",            # attempt
@@ -105,6 +108,7 @@ ANSWER = {
     "cancel": "l?",      # attempts to kill, or to drop when not started
     "recall": "l?",      # attempts to give back if they have not started
     "stream": "l?",      # attempts whose output a user is watching
+    "look": "l?",        # lives of pilots that ran on this host: say when no process of theirs is left
     "census": "b?",      # list all attempts you hold in your next request
     "stop": "s?",        # drain: finish, return the rest, leave.  superseded: only report, then leave
     "again": "i?",       # come back after this many ms

@@ -96,7 +96,8 @@ def test_explain_names_the_evidence_that_a_task_with_external_effects_waits_for(
     bench.take(pilot)
     bench.wait(70_000)
     said = bench.explain(bag, 0)
-    assert "starts again only on evidence that this attempt is dead" in said and "queue" not in said
+    assert "starts again only on evidence that this attempt is dead" in said and "another pilot on node7" in said
+    assert "queue" not in said
     bench.step(e.Gone(0, pilot, "requeued", proven=False))
     assert "here has put its job back into the queue, which does not prove" in bench.explain(bag, 0)
 

@@ -69,7 +69,7 @@ def pilot_enrolled(state: State, fact: f.PilotEnrolled) -> None:
         number=fact.pilot, nonce=fact.nonce, epoch=fact.epoch, site=fact.site, owner=fact.owner, host=fact.host,
         host_name=fact.host_name, cores=fact.cores, memory=fact.memory, gpus=fact.gpus, disk=fact.disk,
         enrolled=fact.at, ends=fact.ends, token=fact.token, detail=fact.detail, cls=0, heard=fact.at,
-        nodes=fact.nodes, whole=fact.whole,
+        nodes=fact.nodes, whole=fact.whole, boot=fact.boot, life=fact.life, hardware=fact.hardware,
     )
     join_class(state, pilot)
     register_pilot(state, pilot)

@@ -49,6 +49,7 @@ class ExchangeReply(Effect):
     census: bool = False
     stop: str = ""
     transfers: list[Transfer] = []  # what the attempts granted here are to fetch, and whence
+    look: list[str] = []  # marks of predecessors on the pilot's host, to look for
 
 
 class SiteOrders(Effect):

@@ -232,6 +232,9 @@ class Enrol(Event):
     token: bytes  # hash of the token the driver made for it
     detail: str = ""
     nodes: int = 1
+    boot: str = ""  # of its host
+    life: str = ""  # the mark of its processes
+    hardware: str = ""  # of its host: a digest of the network cards' addresses
 
 
 class Report(msgspec.Struct, gc=False):
@@ -275,6 +278,7 @@ class Exchange(Event):
     held: list[int] | None = None
     bye: str = ""
     trouble: str = ""  # why the pilot takes no tasks
+    dead: list[str] = []  # marks of predecessors that have no process any more
 
 
 class Gone(Event):

@@ -365,6 +365,9 @@ class PilotEnrolled(Fact, tag="pilot-enrolled/1"):
     detail: str = ""  # platform and interpreter, for people
     nodes: int = 1
     whole: bool = True  # nobody else is on its nodes, as far as we know
+    boot: str = ""  # of its host
+    life: str = ""  # the mark of its processes
+    hardware: str = ""  # of its host: a digest of the network cards' addresses
 
 
 class PilotDraining(Fact, tag="pilot-draining/1"):

@@ -285,8 +285,8 @@ def _silent(now: int, bag: BagState, task: int, pilot: PilotState) -> str:
     task_of = f"{bag.number} {task}"
     return text + (
         "; the task has external effects, so it starts again only on evidence that this attempt is dead: its pilot's "
-        "word; until then only you can say whether it still runs; if it does not, "
-        f"windfall retry {task_of} starts it again, windfall cancel {task_of} gives it up")
+        f"word, or that of another pilot on {pilot.host_name}; until then only you can say whether it still runs; if "
+        f"it does not, windfall retry {task_of} starts it again, windfall cancel {task_of} gives it up")
 
 
 def _anywhere(state: State, bag: BagState, cls: TaskClass, task: int) -> str:

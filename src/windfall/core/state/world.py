@@ -330,6 +330,9 @@ class PilotState:
     why: str = ""
     nodes: int = 1
     whole: bool = True  # nobody else is on its nodes
+    boot: str = ""  # of its host
+    life: str = ""  # the mark of its processes
+    hardware: str = ""  # of its host: a digest of the network cards' addresses
     intent: int = field(default=0, metadata=DERIVED)  # that it was started under, while that is open
     row: int = field(default=0, metadata=DERIVED)  # of its host
     heard: int = field(default=0, metadata=SESSION)

@@ -135,7 +135,7 @@ class Agenda:
                  "first_report_at", "first_urgent_at", "unreported_starts", "in_flight", "ack", "grants_past_gap",
                  "census", "not_before", "poll_not_before", "empty_answers", "failures", "last_heard", "mean_ms",
                  "was_answered", "leaving", "departed", "rebalancing", "specs", "last_spec", "last_spec_key", "park",
-                 "spread", "reports_at_once", "shortened", "new_orders", "chains", "trouble")
+                 "spread", "reports_at_once", "shortened", "new_orders", "chains", "trouble", "look", "dead")
 
     def __init__(self, cores, memory=0, gpus=(), *, stations=1, end=None, idle=None, jitter=None):
         self.seats = Seats(cores, memory, gpus, stations)
@@ -164,6 +164,8 @@ class Agenda:
         self.ack = 0
         self.grants_past_gap = set()     # numbers taken beyond one that is missing
         self.census = False
+        self.look = ()                   # lives of earlier pilots here, to look for
+        self.dead = []                   # those of them that have no process left
         self.not_before = 0
         self.poll_not_before = 0
         self.empty_answers = 0           # in a row, to requests that wanted tasks
@@ -242,6 +244,12 @@ class Agenda:
             self.not_before = now + self._backoff(lost)
         if retry_after is not None:
             self.not_before = max(self.not_before, now + int(1000 * retry_after * (1 + self.jitter() / 4)))
+
+    def tell_dead(self, lives):
+        """Note which earlier pilots have no process left.  The next request says so; if it is lost, the server asks
+        again."""
+        self.dead = list(lives)
+        self.look = [each for each in self.look if each not in lives]
 
     def refused(self, now, seq, reason=""):
         """Send less than `seq`, which the server will never take; return a sentence if news was given up, else ""."""
@@ -369,6 +377,7 @@ class Agenda:
             self.not_before = now + answer["again"]
 
     def _follow_instructions(self, now, answer):
+        self.look = answer.get("look") or ()
         if answer.get("census"):
             self.census = True
         if answer.get("stop") and not self.leaving:
@@ -696,7 +705,7 @@ class Agenda:
         self.leaving = "idle"
 
     def _urgent(self, now):
-        if self.census or (self.leaving and self._bye()):
+        if self.census or self.dead or (self.leaving and self._bye()):
             return True
         if self.reports and now >= self._report_due(now):
             return True
@@ -753,6 +762,8 @@ class Agenda:
             request["wait"] = self._park_for(now)
         if self.end is not None:
             request["left"] = max(0, self.end - now)
+        if self.dead:
+            request["dead"], self.dead = self.dead, []
         if census:
             self.census = False
             request["held"] = sorted(self.held() + list(self.reports) + self._reported_in_flight())
@@ -869,7 +880,7 @@ class Agenda:
         for flight in self.in_flight.values():
             if not flight.parked:
                 return NEVER
-        if self.census or (self.leaving and self._bye()):
+        if self.census or self.dead or (self.leaving and self._bye()):
             return now
         at = NEVER
         if self.reports:

@@ -38,11 +38,17 @@ def stat_of(pid):
 
 def stopped(pid):
     """Is the process stopped (SIGSTOP)?"""
+    return name_and_state(pid)[1] == b"T"
+
+
+def name_and_state(pid):
+    """Return a process's name, as the kernel has it, and the letter of its state; nothing when it is gone."""
     try:
         with open("/proc/{}/stat".format(pid), "rb") as file:
-            return file.read().rpartition(b")")[2].split()[0] == b"T"
+            before, _, after = file.read().rpartition(b")")
+        return before.partition(b"(")[2], after.split()[0]
     except (OSError, IndexError):
-        return False
+        return b"", b""
 
 
 def snapshot():

@@ -68,14 +68,16 @@ class ExchangeCalls:
                 self._check_files(report)
         event = events.Exchange(
             key=0, pilot=pilot, epoch=m.epoch, seq=m.seq, ack=m.ack, want=m.want, wait=m.wait, left=m.left,
-            started=m.started, reports=m.reports, held=m.held, bye=m.bye, trouble=m.trouble)  # type: ignore[arg-type]
+            started=m.started, reports=m.reports, held=m.held, bye=m.bye,  # type: ignore[arg-type]
+            trouble=m.trouble, dead=m.dead)
         self._waiting.put(event, request, (pilot, m.epoch, m.seq))
 
     def render(self, effect: effects.ExchangeReply) -> bytes:
         grants = self._renderings.grants(effect.grants) if effect.grants else []
         return _encode(schema.ExchangeResponse(
             v=VERSION, epoch=effect.epoch, seq=effect.seq, lease=effect.lease, grants=grants, cancel=effect.cancel,
-            recall=effect.recall, stream=self._live.watched(effect.pilot), census=effect.census, stop=effect.stop,
+            recall=effect.recall, stream=self._live.watched(effect.pilot), look=effect.look, census=effect.census,
+            stop=effect.stop,
             again=0 if len(grants) == len(effect.grants) else LEFT_OUT, spread=effect.spread))
 
     def _gone(self, key: int, about: tuple[int, int, int]) -> None:
@@ -156,7 +158,8 @@ def _enrol_event(message: schema.Enrol, token: bytes) -> events.Enrol:
     return events.Enrol(
         key=0, site=message.site, nonce=message.nonce, host=host.id, host_name=host.name, cores=shape.cores,
         memory=shape.memory, gpus=shape.gpus, disk=shape.disk, left=shape.left, token=token,
-        detail=f"{host.platform} python {host.python}".strip(), nodes=shape.nodes)
+        detail=f"{host.platform} python {host.python}".strip(), nodes=shape.nodes,
+        boot=host.boot, life=host.life, hardware=host.hardware)
 
 
 def _mismatch(version: int) -> VersionMismatch:

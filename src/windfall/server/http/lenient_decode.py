@@ -18,7 +18,8 @@ _REPORT_NUMBERS = {**_COUNTS, **_CODES}
 _REPORT_TEXTS = {"why": schema.MAX_WORD, "note": schema.MAX_LINE, "out": schema.MAX_TEXT, "err": schema.MAX_TEXT,
                  "out64": schema.MAX_TEXT, "err64": schema.MAX_TEXT}  # base64 is cut at a multiple of four
 _EXCHANGE_NUMBERS = dict.fromkeys(("want", "wait", "left"), (0, schema.MAX_COUNT))
-_HOST_TEXTS = {"name": schema.MAX_NAME, "platform": schema.MAX_LINE, "python": schema.MAX_LINE, "boot": schema.MAX_LINE}
+_HOST_TEXTS = {"platform": schema.MAX_LINE, "python": schema.MAX_LINE,
+               **dict.fromkeys(("name", "boot", "life", "hardware"), schema.MAX_NAME)}
 _SHAPE_NUMBERS = {"cores": (1, 1 << 20), "memory": (0, schema.MAX_COUNT), "gpus": (0, 4096),
                   "disk": (0, schema.MAX_COUNT), "left": (0, schema.MAX_COUNT)}
 

@@ -23,6 +23,7 @@ MAX_CODE = 1 << 31
 MAX_WORD = 64
 MAX_NAME = 200
 MAX_LINE = 4096
+MAX_MARKS = 64  # of pilots, in one request
 MAX_TEXT = 1 << 20  # characters of captured output; pilots keep far less
 
 Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
@@ -30,6 +31,7 @@ Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]  # an attempt's number: lo
 Code = Annotated[int, Meta(ge=-MAX_CODE, le=MAX_CODE)]
 Word = Annotated[str, Meta(max_length=MAX_WORD)]
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
+Mark = Annotated[str, Meta(max_length=MAX_NAME)]
 Line = Annotated[str, Meta(max_length=MAX_LINE)]
 Text = Annotated[str, Meta(max_length=MAX_TEXT)]
 Path = Annotated[str, Meta(max_length=1 << 16)]
@@ -85,6 +87,7 @@ class Exchange(Struct, kw_only=True, gc=False):
     held: Attempts | None = None
     bye: Word = ""
     trouble: Line = ""
+    dead: Annotated[list[Mark], Meta(max_length=MAX_MARKS)] = []
 
 
 class PilotHost(Struct):
@@ -95,7 +98,9 @@ class PilotHost(Struct):
     gpus: list[Any] = []
     platform: Line = ""
     python: Line = ""
-    boot: Line = ""
+    boot: Mark = ""
+    life: Mark = ""
+    hardware: Mark = ""
 
 
 class PilotShape(Struct):
@@ -149,6 +154,7 @@ class ExchangeResponse(Struct, omit_defaults=True, gc=False):
     cancel: list[int] = []
     recall: list[int] = []
     stream: list[int] = []
+    look: list[str] = []
     census: bool = False
     stop: str = ""
     again: int = 0

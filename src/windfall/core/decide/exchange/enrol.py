@@ -32,7 +32,7 @@ def enrol(turn: Turn, event: e.Enrol) -> None:
         turn.now, number, event.nonce, epoch, event.site, owner=site.owner, host=event.host, host_name=event.host_name,
         cores=cores, memory=event.memory, gpus=event.gpus, disk=event.disk, ends=ends, token=event.token,
         expires=(ends or turn.now) + turn.config.token, detail=event.detail, nodes=bounded_nodes(cores, event.nodes),
-        whole=intent is None or intent.shape.whole,
+        whole=intent is None or intent.shape.whole, boot=event.boot, life=event.life, hardware=event.hardware,
     ))
     if older is not None:
         answer_waiting(turn, older)

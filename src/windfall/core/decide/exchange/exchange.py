@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from windfall.core.decide.exchange.pilot_end import end_pilot
+from windfall.core.decide.exchange.pilot_end import end_pilot, end_predecessors
 from windfall.core.decide.exchange.reconcile import note_started, reconcile
 from windfall.core.decide.exchange.reply import renew_waiting, reply
 from windfall.core.decide.exchange.reports import take_reports
@@ -77,6 +77,7 @@ def _take_news(turn: Turn, pilot: PilotState, event: e.Exchange) -> list[e.Repor
     if event.trouble != pilot.trouble:
         pilot.trouble = event.trouble
         turn.state.version += 1  # its waiting request may be granted something again
+    end_predecessors(turn, pilot, event)
     if event.bye:
         end_pilot(turn, pilot, event.bye, proven=True, clean=True)  # a task that it has not reported it has not done
     if pilot.waiting_request is not None:

@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from windfall.core.decide.exchange.pilot_end import end_pilot, holds_attempts
+from windfall.core.decide.exchange.predecessors import note_doubt
 from windfall.core.decide.exchange.verdicts import lose, record_ends
 from windfall.core.decide.grant import nearest_data
-from windfall.core.decide.provision.salvage import salvaging_until
+from windfall.core.decide.provision.intents import salvaging_until
 from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import GONE, GRANTED, STARTED
 from windfall.core.state.world import PilotState
@@ -51,6 +52,8 @@ def lease_due(turn: Turn, number: int) -> None:
     if (pilot.doubt or turn.now >= pilot.heard + turn.config.silence) and not holds_attempts(turn, pilot):
         end_pilot(turn, pilot, pilot.doubt or "silent", proven=False)
     else:
+        if pilot.attempts_held:
+            note_doubt(turn, pilot)
         turn.timers.add(turn.now + patience, "lease", number)
 
 

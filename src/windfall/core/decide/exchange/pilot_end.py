@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from windfall.core.decide.exchange.predecessors import note_doubt, proven_dead
 from windfall.core.decide.exchange.reply import answer_waiting
 from windfall.core.decide.exchange.verdicts import lose, record_ends
 from windfall.core.decide.grant import nearest_data
@@ -20,7 +21,8 @@ from windfall.core.state.chains import chain_key, is_blocked
 from windfall.core.state.world import PilotState
 from windfall.core.turn import Turn
 
-NOT_A_DEATH = ("silent", "requeued", "stopped")  # ends of pilots that cast no suspicion on the tasks they ran
+# Ends of pilots that cast no suspicion on the tasks they ran.
+NOT_A_DEATH = ("silent", "requeued", "stopped", "superseded")
 
 
 def gone(turn: Turn, event: e.Gone) -> None:
@@ -29,6 +31,14 @@ def gone(turn: Turn, event: e.Gone) -> None:
     if pilot is not None:
         end_pilot(turn, pilot, event.why, proven=event.proven)
     turn.done(event)
+
+
+def end_predecessors(turn: Turn, pilot: PilotState, event: e.Exchange) -> None:
+    """End the pilots in doubt that a later pilot on their host proves dead."""
+    if not turn.exchange.in_doubt:
+        return
+    for older, why in proven_dead(turn, pilot, event.dead, event.held is not None):
+        end_pilot(turn, older, why, proven=True)
 
 
 def drain(turn: Turn, event: e.Drain) -> None:
@@ -83,6 +93,7 @@ def count_external(turn: Turn, pilot: PilotState) -> int:
 def _doubt(turn: Turn, pilot: PilotState, why: str) -> None:
     """Wait for evidence: should the pilot turn out to live, it brings its tasks to their ends and leaves."""
     pilot.lease_expired, pilot.doubt = True, why
+    note_doubt(turn, pilot)
     nearest_data.forget_arrival(turn, pilot)
     if pilot.state == LIVE:
         nearest_data.drain_pilot(turn, pilot)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from windfall.core.decide.exchange.predecessors import sought
 from windfall.core.decide.grant import nearest_data
 from windfall.core.messages import effects as x, events as e, facts as f
 from windfall.core.messages.lifecycle import DRAINING, GRANTED, LIVE, STARTED
@@ -136,6 +137,8 @@ def make_reply(turn: Turn, pilot: PilotState, key: int, seq: int, ack: int) -> x
         pilot.recalling = dict.fromkeys(pilot.recalling, True)
     if answer.grants and turn.state.transfers_of:
         answer.transfers = _transfers(turn, answer.grants)
+    if turn.exchange.in_doubt:
+        answer.look = sought(turn, pilot)
     answer.census = pilot.census
     answer.stop = pilot.stop_sent = "" if pilot.state == LIVE else _stop_reason(pilot)
     return answer

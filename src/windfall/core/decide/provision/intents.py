@@ -37,6 +37,12 @@ def intent_named(turn: Turn, site: SiteState, nonce: str) -> IntentState | None:
     return turn.state.intents.get(turn.state.intent_nonces.get((site.name, nonce), 0))
 
 
+def salvaging_until(turn: Turn, pilot: PilotState) -> int:
+    """Return until when the pilot's results are looked for; 0: they are not."""
+    intent = turn.state.intents.get(pilot.intent)
+    return intent.salvage_until if intent is not None and intent.pilot == pilot.number else 0
+
+
 def pilot_came(turn: Turn, pilot: PilotState) -> None:
     """Note that a pilot has enrolled: its intent runs.  A pilot whose intent is stopping or over is told to leave."""
     site = turn.state.sites[pilot.site]

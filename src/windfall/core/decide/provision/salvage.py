@@ -65,12 +65,6 @@ def _end_salvage(turn: Turn, site: SiteState, intent: IntentState, outcome: str)
     end_with_pilots(turn, site, [intent])
 
 
-def salvaging_until(turn: Turn, pilot: PilotState) -> int:
-    """Return until when the pilot's results are looked for; 0: they are not."""
-    intent = turn.state.intents.get(pilot.intent)
-    return intent.salvage_until if intent is not None and intent.pilot == pilot.number else 0
-
-
 def end_with_pilots(turn: Turn, site: SiteState, intents: list[IntentState], why: str = "gone") -> None:
     """End intents and their pilots, for the site believes that their jobs are gone."""
     pilots = [turn.state.pilots.get(intent.pilot) for intent in intents]
