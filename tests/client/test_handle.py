@@ -10,7 +10,7 @@ import pytest
 from tests.live.real import environment
 from windfall import errors
 from windfall.client import Client
-from windfall.client.handle import BagHandle
+from windfall.client.handle import BagHandle, Explanation
 from windfall.model import bagfile
 from windfall.model.spec import Bag, Items, Target
 
@@ -127,6 +127,11 @@ def test_handle_shows_itself_in_a_terminal_and_in_a_notebook(client, file):
     assert "<table>" in bag.results()._repr_html_()
     bag.remove()
     assert repr(bag).startswith(f"<bag {bag}: ") and bag._repr_html_() is None
+
+
+def test_explanation_shows_no_control_characters():
+    found = Explanation({"summary": "host \x1b[2Jaway\nwaits"})
+    assert str(found) == repr(found) == "host ?[2Jaway\nwaits" and found["summary"].count("\x1b") == 1
 
 
 def test_handle_shows_itself_while_its_client_reads_a_stream(client, file):

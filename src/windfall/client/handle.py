@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from windfall.client.api import Api
 from windfall.client.columns import MOMENTS, Names, captured, parameters
-from windfall.client.table import BagTable, table_of
+from windfall.client.table import BagTable, printable, table_of
 from windfall.client.waiting import wait
 from windfall.errors import BadInput, WindfallError
 
@@ -127,7 +127,7 @@ class BagHandle(int):
         try:
             return repr(self._table(0))
         except WindfallError as error:
-            return f"<bag {self}: {error.message}>"
+            return f"<bag {self}: {printable(error.message)}>"
 
     def _repr_html_(self) -> str | None:
         try:
@@ -147,7 +147,7 @@ class Explanation(dict[str, Any]):
     """The answer of `explain` as the server sent it; as text, its summary."""
 
     def __str__(self) -> str:
-        return str(self.get("summary", ""))
+        return "\n".join(map(printable, str(self.get("summary", "")).split("\n")))
 
     def __repr__(self) -> str:
         return str(self)

@@ -24,8 +24,7 @@ class BagTable(NamedTuple):
     rows: list[Row]
 
     def __repr__(self) -> str:
-        name = "".join(char if char.isprintable() else "?" for char in self.bag["name"])
-        return f"<bag {self.bag['bag']} {name}, {self.bag['state']}: {_counts(self.bag)}>"
+        return f"<bag {self.bag['bag']} {printable(self.bag['name'])}, {self.bag['state']}: {_counts(self.bag)}>"
 
     def _repr_html_(self) -> str:
         bag, names = self.bag, self._names()
@@ -39,6 +38,11 @@ class BagTable(NamedTuple):
     def _names(self) -> list[str]:
         """Return the names of parameters and captured values, in the order in which the rows bring them."""
         return list(dict.fromkeys(name for row in self.rows for name in (*row["params"], *(row.get("values") or ()))))
+
+
+def printable(text: str) -> str:
+    """Return a line for a terminal: without control characters, which could move its cursor or hide lines."""
+    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def table_of(api: Api, bag: BagRef, most: int) -> BagTable:
