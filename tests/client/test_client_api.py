@@ -311,7 +311,8 @@ def test_fetch_brings_the_other_files_when_one_cannot_come(stub, tmp_path):
     out.mkdir(parents=True)
     sha = hashlib.sha256(b"data").hexdigest()
     names = ["a", "b", "c", "c/d", "bag.toml", "../evil", "e\x1b[2J\x9b"]
-    spec = {"name": "b", "targets": [{"command": "p", "outputs": ["a", "b", "c", "c/d", "../evil", "e\x1b[2J\x9b"]}]}
+    spec = {"name": "b", "targets": [{"source": {"type": "items", "items": ["p", "p"]},
+                                      "outputs": ["a", "b", "c", "c/d", "../evil", "e\x1b[2J\x9b"]}]}
     files = [[name, "0" * 64 if name == "a" else sha, 4, 0o6777] for name in names]
     row = {"task": 0, "state": "succeeded", "files": files}
     stub.answers.update({"/v1/bags/1/spec": spec, "/v1/bags/1/results": {"rows": [row]}, f"/v1/blobs/{sha}": b"data"})

@@ -241,6 +241,7 @@ class PilotInfo(TypedDict):
     ended: int | None
     why: str
     detail: str
+    trouble: str  # why it takes no tasks now
 
 
 class Allowance(TypedDict):
