@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -145,3 +147,56 @@ def test_change_that_was_worked_out_too_early_is_refused(bench: Bench) -> None:
     assert "has changed meanwhile" in rerun(bench, bag, concerned=[(0, 2)], seen=(0, 1)).message
     assert "other targets" in rerun(bench, bag, concerned=[(0, 2)], targets=[shape(3)]).message
     assert "chooses no tasks" in rerun(bench, bag, "some").message
+
+
+def random_bag(bench: Bench, rng: random.Random) -> int:
+    """Submit tasks in one target with edges, or in targets that wait for one another and gather files."""
+    if rng.random() < 0.5:
+        count = rng.randint(1, 8)
+        pairs = [(a, b) for a in range(count) for b in range(a + 1, count) if rng.random() < 0.3]
+        return bench.submit(shape(count, retries=0), edges=edges(*pairs) if pairs else b"")
+    shapes = [shape(rng.randint(1, 3), name=str(place), retries=0, gathers=place > 0 and rng.random() < 0.5,
+                    after=sorted(rng.sample(range(place), rng.randint(0, min(place, 2))))) for place in range(4)]
+    for each in shapes:
+        each.gathers = each.gathers and bool(each.after)
+    return bench.submit(*shapes)
+
+
+def settle(bench: Bench, bag: int, rng: random.Random, chance: float) -> None:
+    """Let a new pilot run the bag to its end; a task fails with this chance."""
+    pilot = bench.pilot(cores=64, host=f"h{bench.now}")
+    state = bench.core.state.bags[bag]
+    for _ in range(50):
+        for target in state.targets:
+            if target.inputs_pending and not target.pending:
+                bench.step(e.InputsGathered(0, bag, target.index))
+        work(bench, pilot, tuple(task for task in range(state.size) if rng.random() < chance))
+        if not state.not_ended():
+            break
+    assert not state.not_ended()
+    bench.exchange(pilot, bye="idle")
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_reruns_keep_every_promise_and_end_with_all_tasks_done(seed: int) -> None:
+    rng, bench, kept = random.Random(seed), Bench(**PATIENT), dict[str, bytes]()
+    bag = random_bag(bench, rng)
+    settle(bench, bag, rng, 0.3)
+    for turn in range(8):
+        state = bench.core.state.bags[bag]
+        first = rng.randrange(state.size)
+        shapes = [msgspec.structs.replace(each.shape, cores=rng.randint(1, 3)) for each in state.targets]
+        before, outdated = bench.tasks(bag), state.tasks.np_flags[: state.size].tolist()
+        answer = rerun(bench, bag, rng.choice(["", "failed", "changed", "all"]), spec=b"spec %d" % turn, targets=shapes,
+                       concerned=[(first, rng.randint(1, state.size - first))])
+        assert answer.value == sum(letter in "rw" for letter in bench.tasks(bag)), (before, outdated)
+        if rng.random() < 0.5:
+            position, meta, chunks = bench.snapshot()
+            kept |= chunks  # a snapshot has only chunks that changed since the last one
+            bench.restart((position, meta, kept))
+        if answer.value:
+            settle(bench, bag, rng, 0.2)
+    while rerun(bench, bag).value:
+        settle(bench, bag, rng, 0)
+    state = bench.core.state.bags[bag]
+    assert set(bench.tasks(bag)) == {"s"} and not state.tasks.np_flags[: state.size].any()

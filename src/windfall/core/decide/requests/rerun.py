@@ -56,7 +56,7 @@ def rerun(turn: Turn, event: e.Rerun) -> None:
         turn.emit(f.TasksRetried(turn.now, bag.number, chosen.again, event.by, why="rerun"))
         cancel_stranded(turn, bag)
         rerun_makers(turn, bag)
-    turn.done(event, total(chosen.again), total(chosen.outdated))
+    turn.done(event, bag.not_ended(), total(chosen.outdated))  # what waits for a failed task is cancelled again
 
 
 def total(runs: f.Runs) -> int:
