@@ -37,9 +37,9 @@ however late ([verdicts](../explanation/verdicts.md)).
 
 ## Tasks
 {tasks}
-*Succeeded, failed, cancelled* and *quarantined* end a generation. A retry or a rerun by the user starts the next one; the server
-records results of older generations, and they change nothing. *Validating* is for results that others must confirm; no
-code uses it yet.
+*Succeeded, failed, cancelled* and *quarantined* end a generation. A retry or a rerun by the user starts the next
+one; the server records results of older generations, and they change nothing. *Validating* is for results that
+others must confirm; no code uses it yet.
 
 ## Attempts
 {attempts}
