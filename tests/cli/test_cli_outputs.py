@@ -59,3 +59,16 @@ outputs = ["a*.txt"]
 def test_patterns_are_refused_where_they_mean_nothing(windfall, keys, says):
     done = windfall("run", windfall.write("wrong.toml", f'[bag]\nname = "w"\ncommand = "true"\n{keys}\n'))
     assert done.returncode == 2 and says in done.stderr, done.stderr
+
+
+def test_sweep_over_files_gives_each_task_its_own(windfall):
+    for name in ("b.fq", "a.fq"):
+        windfall.write(name, f"in {name}")
+    done = windfall("run", "cat {x} > {x}.out", "-s", "x=glob:*.fq", "--input", "{x}", "--output", "*.out",
+                    "--name", "reads")
+    assert done.returncode == 0 and "hint" not in done.stderr, done.stderr
+    folder = windfall.folder / "reads.results"
+    assert {path.name: path.read_text() for path in folder.rglob("*.out")} == {
+        "a.fq.out": "in a.fq", "b.fq.out": "in b.fq"}
+    done = windfall("run", "true {x}", "-s", "x=1-3")
+    assert done.returncode == 0 and "hint: 'x' has the text '1-3' as a value; for a range" in done.stderr

@@ -111,6 +111,40 @@ def test_pattern_that_cannot_stand_for_inputs_is_an_error_with_its_line(tmp_path
     assert caught.value.where == "b.toml:4"
 
 
+def test_sweep_takes_the_files_that_match_in_the_order_of_their_names(tmp_path):
+    for name in ("b.fq", "a.fq", "c.fa"):
+        (tmp_path / name).write_text(name)
+    parsed = parse(tmp_path, ["{x}"], sweep='x = "glob:*.fq"\n[[sweep.zip]]\ny = ["glob:*.f[aq]"]\nz = "1..3"')
+    renderer = Renderer(parsed.bag.targets[0])
+    assert [renderer.params(index) for index in (0, 5)] == [
+        {"x": "a.fq", "y": "a.fq", "z": 1}, {"x": "b.fq", "y": "c.fa", "z": 3}]
+    assert set(parsed.bag.targets[0].families[0].files) == {"a.fq", "b.fq"} and not parsed.hints
+    parsed = reader.from_options("p {x}", ["x=glob:*.fq,glob:c*,d"], "p", {}, base=tmp_path)
+    assert parsed.bag.targets[0].source.axes == [Values(name="x", values=["a.fq", "b.fq", "c.fa", "d"])]
+
+
+def test_sweep_over_a_pattern_that_matches_nothing_is_an_error_with_its_line(tmp_path):
+    with pytest.raises(BadInput, match=re.escape("'y': '*.fq' matches no file")) as caught:
+        parse(tmp_path, [], sweep='x = 1\ny = "glob:*.fq"')
+    assert caught.value.where == "b.toml:8"
+
+
+@pytest.mark.parametrize(("value", "hint"), [
+    ('"*.fq"', "for the files that match write glob:*.fq"), ('["a", "d/?.csv"]', "write glob:d/?.csv"),
+    ('"1-3"', "for a range of numbers write 1..3"), ('"0:10"', "write 0..10"),
+])
+def test_value_that_looks_like_a_pattern_or_a_range_gets_a_hint(tmp_path, value, hint):
+    (said,) = parse(tmp_path, [], sweep=f"x = {value}").hints
+    assert said.startswith("b.toml:7: 'x' has the text") and hint in said
+    (said,) = reader.from_options("p {x}", ["x=" + value.strip('[]"').replace('", "', ",")], "p", {}).hints
+    assert said.startswith("'x' has the text") and hint in said
+
+
+@pytest.mark.parametrize("value", ['"*"', '"2024-01"', '"3-1"', '"is it?  yes"', '"a-b"', '"1..3"', '"01-02"'])
+def test_value_that_looks_like_nothing_else_gets_no_hint(tmp_path, value):
+    assert not parse(tmp_path, [], sweep=f"x = {value}").hints
+
+
 def test_directory_input_brings_all_files_below_it(tmp_path):
     (tmp_path / "src" / "deep").mkdir(parents=True)
     (tmp_path / "src" / "b").write_text("b")

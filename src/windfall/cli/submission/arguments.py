@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from windfall.cli.present.output import say
 from windfall.cli.submission import foreign_graphs
 from windfall.cli.submission.origin import with_origin
 from windfall.errors import BadInput
@@ -32,7 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUES",
         action="append",
         default=[],
-        help="a parameter: x=1..100, x=0..1:0.1, x=a,b,c, or out=r-{x}.txt; several make a product",
+        help="a parameter: x=1..100, x=0..1:0.1, x=a,b,c, x=glob:*.csv for the files that match, or out=r-{x}.txt; "
+        "several make a product",
     )
     parser.add_argument("--csv", metavar="FILE",
                         help="parameters from a file, or from - (standard input): a column each; a row for each task")
@@ -76,6 +78,8 @@ TASK_OPTIONS = ("cores", "memory", "time", "retries", "time-retries", "inputs", 
 
 def parsed(args: argparse.Namespace) -> Parsed:
     found = parsed_at(args, Path())
+    for hint in found.hints:
+        say(f"hint: {hint}")
     if not found.pythons or getattr(args, "dry_run", False):
         return found
     from windfall.client.files.submission import with_pythons

@@ -54,6 +54,7 @@ from windfall.model.templates.render import Space, axis_size, lean_sweep
 from windfall.model.templates.sample import parse_law
 
 MAX_FILE = 64 << 20
+GLOB = "glob:"  # of a parameter's value: the files that match what follows
 
 
 class Parsed(NamedTuple):
@@ -64,6 +65,7 @@ class Parsed(NamedTuple):
     pythons: dict[str, Path]  # target → the environment or file that `python` names, not packed yet
     results: Mapping[tuple[int, str], str] | None = None  # (task, output) → its place here; None: the usual places
     numbers: Sequence[int] | None = None  # the server's numbers of the tasks, where they differ from those here
+    hints: Sequence[str] = ()  # values that look like something else, each with what to write for that
 
 
 # --- keys ------------------------------------------------------------------------------------------------------
@@ -299,7 +301,7 @@ def _sweep_option(text: str) -> tuple[str, object]:
     name, equals, given = text.partition("=")
     if not equals or not name.strip():
         raise BadInput(f"--sweep {text}: expected NAME=VALUES", "as in --sweep x=1..100 or --sweep y=a,b,c")
-    if "," in given and "{" not in given:
+    if "," in given and ("{" not in given or given.startswith(GLOB)):
         return name.strip(), [_plain_value(part) for part in given.split(",")]
     if "{" in given or _RANGE_LIKE.match(given):
         return name.strip(), given
@@ -325,6 +327,7 @@ class BagReader:
         self.place, self.base = place, base
         self.files = InputFinder(base)
         self.pythons: dict[str, Path] = {}
+        self.hints: list[str] = []
 
     def bag(self, data: dict[str, Any], default_name: str) -> Parsed:
         self._known(data, "", ())
@@ -350,7 +353,7 @@ class BagReader:
             policy=self._policy(self._table(data, "policy")),
         )
         self.validate(bag)
-        return Parsed(bag, self.files.uploads, self.pythons)
+        return Parsed(bag, self.files.uploads, self.pythons, hints=self.hints)
 
     def _no_main(self, data: dict[str, Any]) -> None:
         with self.place.at("bag"):
@@ -550,10 +553,29 @@ class BagReader:
         elif isinstance(value, dict):
             found = self._sample(name, value, (*path, name))
         else:
-            found = axis(name, value)
+            found = axis(name, self._with_files(name, value))
+            if isinstance(found, Values):
+                self._look_again(found, path)
         if not isinstance(found, (Derived, Table)):  # a table that was just read is in good form
             sources.check_axis(found)
         yield found
+
+    def _with_files(self, name: str, value: object) -> object:
+        """Return a parameter's value with the paths of files for each text that begins with `glob:`."""
+        values = value if isinstance(value, list) else [value]
+        if not any(isinstance(each, str) and each.startswith(GLOB) for each in values):
+            return value
+        return [path for each in values for path in (
+            self.files.matching(each[len(GLOB):], f"'{name}':")
+            if isinstance(each, str) and each.startswith(GLOB) else [each])]
+
+    def _look_again(self, found: Values, path: KeyPath) -> None:
+        """Note a value that its author may have meant as a pattern, or as a range."""
+        meant = next(filter(None, (_meant(each) for each in found.values if isinstance(each, str))), None)
+        if meant is not None:
+            line, _ = self.place.find((*path, found.name))
+            where = f"{self.place.file}:{line}: " if line else ""
+            self.hints.append(f"{where}'{found.name}' has the text '{meant[0]}' as a value; {meant[1]}")
 
     def _zips(self, value: object, path: KeyPath) -> Iterator[Zip]:
         if not isinstance(value, list) or not value or not all(isinstance(each, dict) for each in value):
@@ -563,7 +585,7 @@ class BagReader:
             )
         for number, table in enumerate(value):
             with self.place.at(*path, "zip", number):
-                columns = [_zip_column(name, each) for name, each in table.items()]
+                columns = [_zip_column(name, self._with_files(name, each)) for name, each in table.items()]
                 if not columns:
                     raise BadInput("[[sweep.zip]] is empty", "give it at least one list")
                 found = Zip(columns=columns)
@@ -707,6 +729,17 @@ def axis(name: str, value: object) -> Range | Values | Derived:
     if isinstance(value, list):
         return Values(name=name, values=[_value(name, each) for each in value])
     return Values(name=name, values=[_value(name, value)])
+
+
+def _meant(text: str) -> tuple[str, str] | None:
+    """Return a text that looks like a pattern of files or like a range, and what to write for that; else None."""
+    shown = tpl.excerpt(text, 40)
+    if len(text) > 1 and re.fullmatch(r"\S*[*?]\S*", text):
+        return shown, f"for the files that match write {GLOB}{shown}"
+    parts = re.fullmatch(r"(0|[1-9]\d{0,8})[-:]([1-9]\d{0,8})", text)
+    if parts and int(parts[1]) < int(parts[2]):
+        return shown, f"for a range of numbers write {parts[1]}..{parts[2]}"
+    return None
 
 
 def _range(name: str, text: str) -> Range:
