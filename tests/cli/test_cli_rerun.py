@@ -141,6 +141,12 @@ def test_rerun_says_what_is_wrong_and_what_to_do(windfall: CommandLine) -> None:
     windfall("cancel", sleeper)
 
 
+def test_rerun_of_a_bag_without_input_files_gives_no_all_clear(windfall: CommandLine) -> None:
+    bag = windfall.json("run", "true")["bag"]
+    done = windfall("rerun", bag)
+    assert done.returncode == 0 and "names no input files" in done.stderr and f"rerun {bag} --all" in done.stderr
+
+
 def test_rerun_needs_no_server(alone: CommandLine) -> None:
     alone.write("sim.sh", "exit 1")
     assert alone("run", alone.write("solo.toml", MENDED.replace("NAME", "solo"))).returncode == 1

@@ -48,6 +48,7 @@ def test_tasks_from_standard_input_run_again_with_their_files_of_now(windfall: C
     again = windfall("rerun", "apst-again")
     assert "changed: input in-2" in again.stderr and "1 of 2 tasks to run again" in again.stderr, again.stderr
     assert windfall.json("rerun", "csv-again")["again"] == 1
+    assert windfall.json("rerun", "csv-again")["again"] == 0
     assert outputs(windfall, "csv-again") == {"c-1": "1", "c-2": "two"}
     windfall.write("a.sh", "echo new $1 > o-$1")
     assert windfall.json("rerun", "apst-again")["again"] == 2

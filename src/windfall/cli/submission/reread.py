@@ -38,22 +38,27 @@ def from_file(file: str, name: str | None) -> Reread:
 
 def from_origin(bag: Bag, number: int) -> Reread | None:
     """Read the files that the words of a bag's submission name; None if the bag has no such words."""
+    import msgspec
+
     if bag.origin is None:
         return None
     args, folder = arguments_of(bag.origin), Path(bag.origin.folder)
     file = next((word for word in (args.apst, *args.what) if word and word.endswith(KINDS)), "")
     try:
         if arguments.STDIN in (args.apst, *args.what):
-            return _from_stored_lines(args, bag, folder)
-        if args.csv == arguments.STDIN:
-            return _from_stored_rows(args, bag, folder)
-        return _read(args, folder, file or "its command line")
+            read = _from_stored_lines(args, bag, folder)
+        elif args.csv == arguments.STDIN:
+            read = _from_stored_rows(args, bag, folder)
+        else:
+            read = _read(args, folder, file or "its command line")
     except BadInput as error:
         if error.hint not in ("", BESIDE):
             raise
         error.hint = (f"bag {number} was described in {folder}: put the file back, or name a bag file; "
                       f"windfall retry {number} runs what failed with the files as they were")
         raise
+    same = msgspec.structs.replace(read.parsed.bag, origin=bag.origin)
+    return read._replace(parsed=read.parsed._replace(bag=same))
 
 
 def _from_stored_lines(args: argparse.Namespace, bag: Bag, folder: Path) -> Reread:

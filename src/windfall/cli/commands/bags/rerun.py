@@ -137,7 +137,15 @@ def _lines(bag: BagInfo, read: Reread | None, done: RerunDone, args: argparse.Na
     if args.changed and not done["count"] and succeeded < tasks:
         yield f"  {tasks - succeeded:,} of {plural(tasks, 'task')} have not succeeded: windfall rerun {number} --failed"
     if read is not None:
+        yield from _unseen(number, read, done, args)
         yield from _left_alone(number, read.source, done)
+
+
+def _unseen(bag: int, read: Reread, done: RerunDone, args: argparse.Namespace) -> Iterator[str]:
+    """Say that a bag without input files may have changed unseen."""
+    named = any(target.inputs or target.families for target in read.parsed.bag.targets)
+    if not (named or done["count"] or args.failed):
+        yield f"  the bag names no input files; if its program has changed all the same: windfall rerun {bag} --all"
 
 
 def _left_alone(bag: int, source: str, done: RerunDone) -> Iterator[str]:
