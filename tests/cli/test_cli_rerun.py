@@ -141,6 +141,17 @@ def test_rerun_says_what_is_wrong_and_what_to_do(windfall: CommandLine) -> None:
     windfall("cancel", sleeper)
 
 
+def test_files_of_a_rerun_land_where_those_of_the_run_did(windfall: CommandLine) -> None:
+    windfall.write("sim.sh", "echo old > out-$1")
+    file = windfall.write("placed.toml", MENDED.replace("NAME", "placed"))
+    windfall.json("run", file, "-o", "there", "--files", "{x}/{path}")
+    for what, text in (("placed", "new"), (file, "newer"), ("placed", "newest")):
+        windfall.write("sim.sh", f"echo {text} > out-$1")
+        windfall.json("rerun", what)
+        assert (windfall.folder / "there" / "3" / "out-3").read_text().strip() == text
+    assert not (windfall.folder / "placed.results").exists()
+
+
 def test_rerun_of_a_bag_without_input_files_gives_no_all_clear(windfall: CommandLine) -> None:
     bag = windfall.json("run", "true")["bag"]
     done = windfall("rerun", bag)

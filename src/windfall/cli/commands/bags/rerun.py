@@ -17,6 +17,7 @@ from windfall.cli.connect import Session, find_bag
 from windfall.cli.present.fetch_outputs import OutputPlace
 from windfall.cli.present.output import counts_of, print_json, say, shown
 from windfall.cli.submission import application, reread
+from windfall.cli.submission.origin import with_place
 from windfall.cli.submission.reread import Reread
 from windfall.cli.watch.progress import Progress
 from windfall.errors import BadInput
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from windfall.client.client import Client
     from windfall.client.types import BagInfo, RerunDone
     from windfall.model.bagfile.reader import Parsed
+    from windfall.model.spec import Bag
     from windfall.workflow.build.reuse import Done, Remainder
 
 EARLIER = 20  # bags of that name whose tasks may count as done
@@ -97,15 +99,23 @@ def _rerun_bag(session: Session, number: int, read: Reread | None, started: floa
     spec, before = client.spec(number), client.bag(number)
     if read := read or reread.from_origin(spec, number):
         read = reread.with_files_of_appended(read, spec, client.appended(number))
+        read = read._replace(parsed=with_place(read.parsed, spec))
     done = client.rerun(number, read and read.parsed, _which(args), args.dry_run)
     if not quiet:
         say("\n".join(_lines(before, read, done, args)))
     if args.dry_run or not done["count"]:
         return _nothing_ran(before, done, args)
-    place = OutputPlace(run.directory_of(args, spec.name)) if any(each.outputs for each in spec.targets) else None
+    place = _place(spec, args) if any(each.outputs for each in spec.targets) else None
     progress = Progress(spec.name, before["tasks"], quiet)
     final = run.attend(session, number, progress, place.directory if place else None)
     return run.finish(session, final, started, run.Home(place, fields=_fields(done)), args.json)
+
+
+def _place(bag: Bag, args: argparse.Namespace) -> OutputPlace:
+    """Return where the output files land: where they did before, or in the given directory."""
+    words = bag.origin.words if bag.origin else {}
+    earlier = "" if args.directory else str(words.get("directory", ""))
+    return OutputPlace(Path(earlier) if earlier else run.directory_of(args, bag.name), str(words.get("files", "")))
 
 
 def _which(args: argparse.Namespace) -> str:
