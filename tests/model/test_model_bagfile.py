@@ -266,6 +266,17 @@ def test_default_replication_does_not_conflict_with_other_policies(way):
     assert without.bag.policy.replicate == "none"
 
 
+@pytest.mark.parametrize(("text", "line"), [
+    ('[bag]\ncommand = "true"\n[task', 3), ('[bag]\ncommand = """true\n\n# end\n', 2),
+    ('[bag]\ncommand = "p"\n[sweep]\nx = [1,\n  2\n', 4), ('[bag]\ncommand = "a"\ncommand = "b"\n', 3),
+    ("x = '''", 1),
+])
+def test_file_that_is_not_toml_is_an_error_with_the_line_of_the_entry(text, line):
+    with pytest.raises(BadInput) as caught:
+        reader.parse(text, "sweep.toml")
+    assert caught.value.where == f"sweep.toml:{line}" and caught.value.text and not caught.value.hint
+
+
 @pytest.mark.parametrize(("old", "new", "says", "hints"), WRONG, ids=[new for _, new, _, _ in WRONG])
 def test_mistake_in_a_bag_file_is_reported_with_its_line(old, new, says, hints):
     assert old in FULL

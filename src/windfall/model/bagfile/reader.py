@@ -54,6 +54,8 @@ from windfall.model.templates.render import Space, axis_size, lean_sweep
 from windfall.model.templates.sample import parse_law
 
 MAX_FILE = 64 << 20
+MAX_TRIES = 50  # lines from the end among which an unfinished entry may begin
+MAX_TRIED_LINES = 10_000  # of a file whose parts are read again to find that line
 GLOB = "glob:"  # of a parameter's value: the files that match what follows
 
 
@@ -246,14 +248,26 @@ def toml(text: str, file: str) -> dict[str, Any]:
     except ValueError as error:
         found = re.search(r" \(at line (\d+), column (\d+)\)", str(error))
         message = str(error).split(" (at ")[0]
-        if not found:
-            raise BadInput(f"not TOML: {message}", where=file) from None
         lines = text.split("\n")
-        line = min(int(found[1]), len(lines))
+        line = min(int(found[1]), len(lines)) if found else _unfinished(lines)
+        hint = "" if message.startswith("Cannot") else _quoted(lines[line - 1][:1_000])
         raise BadInput(
-            f"not TOML: {message}", _quoted(lines[line - 1][:1_000]), where=f"{file}:{line}",
-            text=tpl.excerpt(lines[line - 1].strip()),
+            f"not TOML: {message}", hint, where=f"{file}:{line}", text=tpl.excerpt(lines[line - 1].strip()),
         ) from None
+
+
+def _unfinished(lines: list[str]) -> int:
+    """Return the line where the entry begins that the end of the file cuts off: what stands above it is whole."""
+    import tomllib
+
+    last = next((at for at in range(len(lines), 0, -1) if lines[at - 1].strip()), 1)
+    for line in range(last, max(0, last - MAX_TRIES) if last < MAX_TRIED_LINES else last, -1):
+        try:
+            tomllib.loads("\n".join(lines[: line - 1]))
+        except ValueError:
+            continue
+        return line
+    return last
 
 
 def _quoted(line: str) -> str:
