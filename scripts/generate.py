@@ -93,7 +93,8 @@ HEAD = """# The command line
 
 **Exit codes**: 0 all is well, and for `run` and `wait` every task succeeded; 1 some tasks did not, or `logs` found a
 task that never ran; 2 bad input, and a bag or task that does not exist, be it named or numbered; 3 no server, or it
-refused, or cannot use its disk; 70 the server ended because of an error of its own; 130 interrupted.
+refused, or cannot use its disk; 70 the server ended because of an error of its own; 124 `--timeout` has passed; 130
+interrupted.
 
 **Which server?** A command uses the server that the file named by `WINDFALL_SERVER_FILE` describes; else the server
 running in `WINDFALL_HOME` (default: `~/.local/share/windfall`); else the command starts a server inside itself, on the

@@ -167,6 +167,12 @@ class NoServer(WindfallError):
     retry = True
 
 
+class TimedOut(WindfallError):
+    """A command that waits was told to wait no longer; what it waited for goes on."""
+
+    exit_code = 124
+
+
 class Unwritable(WindfallError):
     code = "unwritable"
     exit_code = 3

@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from tests.live.real import environment
+from tests.live.real import CommandLine, environment, serving
+from windfall.cli.watch import departure
 from windfall.client.columns import Names
 from windfall.errors import NoServer
 
@@ -27,6 +28,51 @@ def test_a_run_that_can_never_start_says_why(windfall):
     assert (done.returncode, "1 cancelled" in done.stderr) == (1, True)
     done = windfall("logs", "big")
     assert (done.returncode, done.stderr) == (1, "task 0 never ran: cancelled (on request)\n")
+
+
+@pytest.fixture
+def idle(tmp_path):
+    """Return the command line beside a server without pilots."""
+    (tmp_path / "work").mkdir()
+    with serving(tmp_path / "home") as running:
+        yield CommandLine(running.home, tmp_path / "work")
+
+
+def test_run_beside_a_server_without_pilots_says_so_at_once(idle):
+    """The bag waits; `run` does not, for longer than it is told to."""
+    process = idle.start("run", "echo", "--name", "alone", "--timeout", "10min")
+    assert process.stderr.readline() == "alone: 1 task\n"
+    assert process.stderr.readline().startswith("alone: no pilot is connected: start one with 'windfall serve --pilot'")
+    assert [bag["state"] for bag in idle.json("ls")] == ["waiting"]
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    for command in (["wait", "alone"], ["run", "echo"]):
+        done = idle(*command, "--timeout", "1s")
+        assert done.returncode == 124 and "has not ended within 1s" in done.stderr and "is kept" in done.stderr
+    assert idle("wait", "alone", "--timeout", "soon").returncode == 2
+    idle("cancel", "alone")
+    idle("cancel", "echo")
+
+
+class Pilots:
+    """A session whose client knows some pilots."""
+
+    def __init__(self, *pilots, queued=0):
+        self.client, self._pilots, self._queued = self, pilots, queued
+
+    def pilots(self):
+        return [dict(zip(("site", "cores", "nonce", "ended"), pilot, strict=True)) for pilot in self._pilots]
+
+    def sites(self):
+        return [{"site": "lab", "queued": self._queued}]
+
+
+def test_leaving_a_bag_names_the_jobs_that_hold_cores():
+    found = departure.holders(Pilots(("lab", 8, "m-1", None), ("lab", 8, "m-2", None), ("far", 1, "m-3", None),
+                                     ("lab", 4, "m-4", 5), ("local", 2, "", None), queued=2))
+    assert found == ("  cores still held: lab: 16 cores (wfm-1, wfm-2); far: 1 core (wfm-3); "
+                     "waiting: 2 jobs of pilots in batch queues\n  give them back: windfall site drain SITE --now")
+    assert departure.holders(Pilots(("local", 2, "", None))) == ""
 
 
 def test_a_paused_bag_says_so(windfall):

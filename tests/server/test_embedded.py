@@ -32,7 +32,7 @@ def running(home):
 
 
 def wait(client, number, seconds=20):
-    until(lambda: client.call("GET", f"/v1/bags/{number}").body["state"] not in ("running", "open"), seconds)
+    until(lambda: client.call("GET", f"/v1/bags/{number}").body["state"] not in ("waiting", "running", "open"), seconds)
     return client.call("GET", f"/v1/bags/{number}").body
 
 

@@ -36,7 +36,7 @@ def test_extended_sweep_runs_only_its_new_points(client):
     assert reply.body == {"first": 3, "count": 2}
     assert client.call("POST", f"/v1/bags/{bag}/extend", body).body == reply.body, "the same key, the same tasks"
     shown = client.call("GET", f"/v1/bags/{bag}").body
-    assert (shown["state"], shown["tasks"], shown["ended"]) == ("running", 5, None)
+    assert (shown["state"], shown["tasks"], shown["ended"]) == ("waiting", 5, None)
     assert run_all(pilot) == [["echo", "4"], ["echo", "5"]]
     assert client.call("GET", f"/v1/bags/{bag}").body["state"] == "succeeded"
     rows = client.call("GET", f"/v1/bags/{bag}/results").body["rows"]

@@ -1,7 +1,8 @@
 """Run `windfall COMMAND …`: import the command's module, call it, turn every error into a sentence and an exit code.
 
 Exit codes: 0 all tasks succeeded, 1 some failed, 2 bad input (also: no such bag or task), 3 no server answered or the
-server refused or cannot use its disk, 70 the server ended because of an error of its own, 130 interrupted.
+server refused or cannot use its disk, 70 the server ended because of an error of its own, 124 `--timeout`
+passed, 130 interrupted.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ class Watchman:
         self._stop.set()
 
     def _watch(self) -> None:
-        quiet_until = causes_at = health_at = 0.0
+        quiet_until, causes_at, health_at = self._begin(), 0.0, 0.0
         while not self._stop.wait(1.0):
             now, since = time.monotonic(), self._idle_since
             if self._counts.get("active"):
@@ -100,6 +100,11 @@ class Watchman:
                 quiet_until = now + AGAIN
                 self._explain()
 
+    def _begin(self) -> float:
+        """Say at once that no pilot is connected to a separate server; return when to explain again."""
+        said = self._session.separate and not self._counts.get("active") and self._explain(only_without_pilot=True)
+        return time.monotonic() + AGAIN if said else 0.0
+
     def _tell_problems(self) -> None:
         from windfall.client.client import Client
 
@@ -113,17 +118,21 @@ class Watchman:
                 self._progress.say(f"the server reports: {shown(problem, 500)}")
         self._problems = found
 
-    def _explain(self) -> None:
+    def _explain(self, only_without_pilot: bool = False) -> bool:
+        """Say why nothing runs; return whether there was anything to say."""
         from windfall.client.client import Client
 
         try:
             with Client(self._session.client.profile, patience=0) as client:
                 found = client.explain(self._bag)
         except WindfallError:
-            return  # the connection that waits for the bag will report it
-        if found.get("state") in ("waiting", "ready") and not self._stop.is_set():
-            text = reason(found, self._remedy())
-            self._progress.say(f"{self._progress.name}: {text}   (windfall explain {self._bag})")
+            return False  # the connection that waits for the bag will report it
+        waits = found.get("state") in ("waiting", "ready") and not self._stop.is_set()
+        if not waits or (only_without_pilot and not no_pilot(found)):
+            return False
+        text = reason(found, self._remedy())
+        self._progress.say(f"{self._progress.name}: {text}   (windfall explain {self._bag})")
+        return True
 
     def _find_commonest(self) -> None:
         from windfall.cli.present.causes import says

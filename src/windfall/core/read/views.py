@@ -10,6 +10,7 @@ from windfall.core.decide.replicas.tail import count_late, expected_end, expecte
 from windfall.core.messages.bounds import MOST_CORE_MS
 from windfall.core.messages.facts import Shape
 from windfall.core.messages.lifecycle import (
+    ACTIVE,
     ATTEMPT_STATES,
     CANCELLED,
     FAILED,
@@ -23,6 +24,7 @@ from windfall.core.messages.lifecycle import (
     RUNNING,
     STARTED,
     TASK_STATES,
+    VALIDATING,
     WAITING,
 )
 from windfall.core.state.classes import spans
@@ -37,7 +39,9 @@ def bag_state(bag: BagState) -> str:
         return "cancelled" if bag.counts[CANCELLED] else "succeeded"
     if bag.paused:
         return "paused"
-    return "open" if bag.open and not bag.not_ended() else "running"
+    if bag.open and not bag.not_ended():
+        return "open"
+    return "running" if bag.counts[ACTIVE] or bag.counts[VALIDATING] else "waiting"
 
 
 def counts(bag: BagState) -> dict[str, int]:

@@ -15,8 +15,8 @@ from windfall.cli.present.fetch_outputs import OutputPlace, Problems, add_files,
 from windfall.cli.present.output import Bytes, counts_of, print_json, say
 from windfall.cli.submission import arguments
 from windfall.cli.submission.send_parts import Sent, feed, submit as send
-from windfall.cli.watch import detach_prompt, notify
-from windfall.errors import BadInput, NoServer, NotFound, Unwritable
+from windfall.cli.watch import departure, detach_prompt, notify
+from windfall.errors import BadInput, NoServer, NotFound, TimedOut, Unwritable
 from windfall.model.units import plural
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_files(parser)
     parser.add_argument("-n", "--dry-run", action="store_true", help="show the commands and the files; run nothing")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    departure.add_arguments(parser)
     notify.add_arguments(parser)
 
 
@@ -73,10 +74,11 @@ def execute(args: argparse.Namespace) -> int:
             progress({"ready": total})  # the first news may take a while
             feed(session, sent, total, progress)
         home = Home(OutputPlace(directory, args.files, parsed.results) if directory else None, attendant)
-        final = attend(session, bag, progress, directory, attendant)
-        if attendant:
-            final = _rounds(session, final, parsed, home, quiet)
-            bag = final["bag"]
+        with departure.deadline(args.timeout):
+            final = attend(session, bag, progress, directory, attendant)
+            if attendant:
+                final = _rounds(session, final, parsed, home, quiet)
+                bag = final["bag"]
         _remember(session, bag, parsed)
         code = finish(session, final, started, home, args.json)
         notify.tell(whom, final)
@@ -161,12 +163,23 @@ def attend(
             session.reconnect()  # the old connection may be in the middle of an answer
             choice = detach_prompt.ask(bag) if detach_prompt.can_ask() and not progress.quiet else detach_prompt.DETACH
             if choice == detach_prompt.DETACH:
-                say(_interrupted(bag, directory, session.separate))
-                if attendant:
-                    attendant.interrupted(session, bag, directory)
+                _leave(session, bag, directory, attendant)
                 raise
             if choice == detach_prompt.CANCEL:
                 say(f"bag {bag}: {plural(session.client.cancel(bag), 'task')} cancelled")
+        except TimedOut:
+            session.reconnect()
+            _leave(session, bag, directory, attendant)
+            raise
+
+
+def _leave(session: Session, bag: int, directory: Path | None, attendant: Attendant | None) -> None:
+    """Say how to go on with a bag that is not watched any more, and what holds cores for it."""
+    say(_interrupted(bag, directory, session.separate))
+    if held := departure.holders(session):
+        say(held)
+    if attendant:
+        attendant.interrupted(session, bag, directory)
 
 
 def _watched(session: Session, bag: int, progress: Progress, attendant: Attendant | None) -> dict[str, Any]:
