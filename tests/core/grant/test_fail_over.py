@@ -199,6 +199,16 @@ def test_moved_task_waits_for_a_busy_pilot_of_its_site(bench: Bench, number: int
     assert [task for _, task in bench.take(safe, want=1)] == [0]
 
 
+def test_moved_task_goes_anywhere_when_the_only_pilot_of_its_site_takes_no_tasks(bench: Bench, number: int) -> None:
+    safe, here = bench.pilot(site="safe"), bench.pilot()
+    fail(bench, here, 2)
+    for _ in range(2 * WAIT // 60_000):
+        bench.exchange(safe, trouble="its scratch disk is full")
+        bench.wait(60_000)
+        bench.exchange(here)
+    assert fail(bench, here) == 1
+
+
 def test_released_task_is_bound_again_once_a_pilot_enrols_there(bench: Bench, number: int) -> None:
     here = bench.pilot()
     fail(bench, here, 2)

@@ -91,7 +91,7 @@ def _has_taker(turn: Turn, site: SiteState, cls: TaskClass) -> bool:
 def _could_take(turn: Turn, pilot: PilotState, cls: TaskClass) -> bool:
     """Could the pilot take such a task, now or when the attempts that it holds have ended?  They give back what they
     pledge then, and make room on the host."""
-    if pilot.state != LIVE or pilot.lease_expired or pilot.row in turn.state.quarantined:
+    if pilot.state != LIVE or pilot.lease_expired or pilot.trouble or pilot.row in turn.state.quarantined:
         return False
     to = recipient_of(turn, pilot, pilot.ends - turn.now if pilot.ends else None)
     return not first_failing(to, cls, ASKED_WHEN_BUSY if pilot.attempts_held else ASKED_WHEN_IDLE)

@@ -168,7 +168,7 @@ def _emit_verdict(turn: Turn, row: int, standing: int, says: str, until: int = 0
 def _has_other_host(state: State, pilot: PilotState, guest: str) -> bool:
     """Is there another host for the tasks of the pilot's owner, or of the guest?"""
     owners = (pilot.owner, guest) if guest else (pilot.owner,)
-    return any(p.state == LIVE and not p.lease_expired and p.row != pilot.row and p.owner in owners
+    return any(p.state == LIVE and not p.lease_expired and not p.trouble and p.row != pilot.row and p.owner in owners
                for p in state.pilots.values())
 
 
