@@ -126,3 +126,14 @@ def test_key_certificate_and_mark_are_flushed(tmp_path):
     flushed = [line for line in done.stderr.splitlines() if "fsync(" in line]
     for name in ("mark.", "key.pem.", "certificate.pem.", f"{tmp_path}>"):
         assert any(name in line for line in flushed), (name, flushed)
+
+
+def test_certificate_with_a_flipped_bit_in_its_signature_is_refused(tmp_path):
+    """OpenSSL loads it, and every client would refuse it."""
+    folder = tmp_path / "tls"
+    _, pem = certificates.context(folder)
+    der = bytearray(ssl.PEM_cert_to_DER_cert(pem))
+    der[-5] ^= 1
+    (folder / "certificate.pem").write_text(ssl.DER_cert_to_PEM_cert(bytes(der)))
+    with pytest.raises(TrustError, match="signature is wrong"):
+        certificates.context(folder)

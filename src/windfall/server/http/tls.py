@@ -33,10 +33,25 @@ def context(folder: Path, names: tuple[str, ...] = ()) -> tuple[ssl.SSLContext, 
     try:
         made.load_cert_chain(certificate, key)
         pem = certificate.read_text("ascii")
+        _check_signature(pem.encode())
     except (ssl.SSLError, ValueError, OSError) as error:
         raise _unusable(folder, f"key and certificate in {folder} cannot be used: {error}") from error
     made.set_alpn_protocols(["http/1.1"])
     return made, pem
+
+
+def _check_signature(pem: bytes) -> None:
+    """Raise ValueError if a self-signed certificate does not bear its own signature: OpenSSL loads one with a flipped
+    bit, and every client would refuse it."""
+    from cryptography import x509
+    from cryptography.exceptions import InvalidSignature
+
+    found = x509.load_pem_x509_certificate(pem)
+    if found.issuer == found.subject:
+        try:
+            found.verify_directly_issued_by(found)
+        except (InvalidSignature, TypeError) as error:
+            raise ValueError("the certificate's signature is wrong") from error
 
 
 def _unusable(folder: Path, problem: str) -> TrustError:

@@ -180,7 +180,7 @@ class NodeJobs:
         try:
             if named in self.graph.described:
                 return read(*self.graph.described[named])
-            if path.is_file():
+            if os.path.isfile(path):
                 return read(read_source(path, MAX_SUBMIT))
         except TooLarge:
             raise
@@ -394,13 +394,13 @@ class NodeJobs:
         made = self._made(job, home)
         if made is not None:
             self._put(job, place, made, entry)
-        elif home.is_dir():
+        elif os.path.isdir(home):
             inner = job.folder if text.endswith("/") else place
             for file in _below(home):
                 if not (home / file).is_file():
                     raise entry.mistake(f"'{home / file}' is not a plain file, so it cannot be sent")
                 self._put(job, _joined(inner, file), home / file, entry)
-        elif home.is_file():
+        elif os.path.isfile(home):  # unlike `Path.is_file`, no error where the name is too long
             self._put(job, place, Path(os.path.abspath(home)), entry)
         elif self._whole:
             raise self._absent(home, entry.mistake(
@@ -426,7 +426,7 @@ class NodeJobs:
         place = _joined(job.folder, PurePosixPath(text).name)
         home = job.node.folder / text
         what: NodeOutput | Path | None = self._made(job, home)
-        if what is None and home.is_file():
+        if what is None and os.path.isfile(home):
             what = Path(os.path.abspath(home))
         if what is None and not self._whole:
             return ""  # a node whose description could not be read may leave it

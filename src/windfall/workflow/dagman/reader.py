@@ -12,6 +12,7 @@ Rules
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -183,7 +184,7 @@ class _FileReader:
             )
         if len(stack) >= MAX_DEPTH:
             raise LineError(word.at, f"files are nested more than {MAX_DEPTH} deep")
-        if not path.is_file():
+        if not os.path.isfile(path):
             raise LineError(word.at, f"there is no file {path}",
                             "relative names start at the DAG file's folder, or at DIR")
         return path
