@@ -651,8 +651,8 @@ def incomplete_batch_is_granted_at_once(patch: Patch) -> None:
 
 @mutant("T8")
 def stage_starts_after_the_one_before_it_failed(patch: Patch) -> None:
-    original = Agenda._leave_chain
-    patch.setattr(Agenda, "_leave_chain", lambda self, now, task, good: original(self, now, task, True))
+    original = Agenda._end_chain
+    patch.setattr(Agenda, "_end_chain", lambda self, now, task, good: original(self, now, task, True))
 
 
 @mutant("T8")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Times in milliseconds."""
+    """Times are milliseconds, unless a comment says otherwise."""
 
     lease: int = 60_000  # a silent pilot may start tasks for so long
     margin: int = 5_000  # added before the server gives the pilot's unstarted tasks to others

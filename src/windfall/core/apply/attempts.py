@@ -26,7 +26,7 @@ from windfall.core.state import accounts, copies
 from windfall.core.state.chains import chain_key
 from windfall.core.state.classes import (
     class_of,
-    maybe_end,
+    end_if_over,
     note_replica_news,
     release_dependents,
     relist_all,
@@ -298,7 +298,7 @@ def finished(state: State, fact: f.Finished) -> None:
     if cls.overdue:
         _not_overdue(state, cls, fact.tasks)
     _succeeded(state, bag, bag.targets[cls.target], fact.tasks, n)
-    maybe_end(state, bag, fact.at)
+    end_if_over(state, bag, fact.at)
 
 
 def _has_unstarted(attempts: Attempts, bag: BagState, rows: list[int]) -> bool:
@@ -445,7 +445,7 @@ def _enter_verdict(state: State, bag: BagState, end: f.End, at: int) -> None:
         _drop_others(state, bag, end, at)
     elif new >= FIRST_FINAL and old < FIRST_FINAL:
         target.not_ended -= 1
-    maybe_end(state, bag, at)
+    end_if_over(state, bag, at)
 
 
 def _keep_checkpoint(bag: BagState, end: f.End) -> None:

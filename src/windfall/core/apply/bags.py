@@ -13,8 +13,8 @@ from windfall.core.state.classes import (
     append_key,
     class_of,
     digest,
+    end_if_over,
     forget_class,
-    maybe_end,
     new_generation,
     note_replica_news,
     part_body,
@@ -64,7 +64,7 @@ def bag_submitted(state: State, fact: f.BagSubmitted) -> None:
         _hold_back(bag, 0)
         recount(bag)
     relist_all(state, bag)
-    maybe_end(state, bag, fact.at)
+    end_if_over(state, bag, fact.at)
 
 
 def _note_data(state: State, bag: BagState, fact: f.BagSubmitted) -> None:
@@ -177,7 +177,7 @@ def bag_closed(state: State, fact: f.BagClosed) -> None:
     release_dependents(state, bag, [t for t in bag.targets if t.count == 0 and target_done(bag, t)])
     relist_all(state, bag)  # no batch waits for more tasks now
     note_replica_news(state, bag)  # the last task may have started long ago
-    maybe_end(state, bag, fact.at)
+    end_if_over(state, bag, fact.at)
 
 
 def bag_paused(state: State, fact: f.BagPaused) -> None:
@@ -229,7 +229,7 @@ def tasks_cancelled(state: State, fact: f.TasksCancelled) -> None:
     recount(bag)
     relist_all(state, bag)
     note_replica_news(state, bag)  # those that run may be the last now
-    maybe_end(state, bag, fact.at)
+    end_if_over(state, bag, fact.at)
 
 
 def _forget_checkpoints(bag: BagState) -> None:

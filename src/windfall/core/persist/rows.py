@@ -69,7 +69,7 @@ class Reader:
         self._columns = {kind: self._of(kind, fields[kind.__name__]) for kind in records}
 
     def values(self, kind: type, row: Iterable[Any]) -> dict[str, Any]:
-        """Return the fields of one record by name."""
+        """Return the fields of the record that a row of the snapshot holds, by name, as the record has them."""
         return {name: value if convert is None else convert(value)
                 for (name, convert), value in zip(self._columns[kind], row, strict=True)}
 

@@ -236,7 +236,7 @@ def note_replica_news(state: State, bag: BagState) -> None:
         state.version += 1
 
 
-def maybe_end(state: State, bag: BagState, at: int) -> None:
+def end_if_over(state: State, bag: BagState, at: int) -> None:
     """End a closed bag once all of its tasks have ended."""
     if bag.counts[ACTIVE] or bag.not_ended():  # mostly something runs
         return

@@ -64,12 +64,12 @@ class Graph:
         return self._nodes.np_pending[: self._nodes.rows]
 
     def grow(self, tasks: int) -> None:
-        """Add tasks that wait for nothing, and nothing for them."""
+        """Add tasks without prerequisites, for which no task waits."""
         self._nodes.grow(tasks)
         self._look()
 
     def add(self, pairs: Pairs, states: NDArray[np.uint8]) -> None:
-        """More edges, between tasks in these states."""
+        """Add edges.  `states` has the state of every task: a prerequisite that has succeeded does not count."""
         if not len(pairs):
             return
         first, stop = self.edges.rows, self.edges.rows + len(pairs)

@@ -1,4 +1,4 @@
-"""Rows of attempts and the load they put on their pilots.  Nothing is decided here."""
+"""Rows of attempts: their load on their pilots, and how attempts are dropped or freed.  Nothing is decided here."""
 
 from __future__ import annotations
 

@@ -444,7 +444,7 @@ class Agenda:
         """Free the seat of a task whose process has ended and whose files have yet to be sent."""
         task = self.placed.pop(attempt, None)
         if task is not None:
-            self._leave_seat(now, task)
+            self._vacate_seat(now, task)
             task.state = FINISHING
             self.finishing[attempt] = task
             if task.chain is not None:
@@ -454,7 +454,7 @@ class Agenda:
         """Take the final report of an attempt."""
         task = self.placed.pop(attempt, None)
         if task is not None:
-            self._leave_seat(now, task)
+            self._vacate_seat(now, task)
             if "wall" in report:
                 self._note_duration(report["wall"])
         else:
@@ -466,10 +466,10 @@ class Agenda:
         good = report.get("o", "succeeded") == "succeeded"
         self._queue_report(now, report, urgent=not (good and self.chains.has_more(task)))
         if task.chain is not None:
-            self._leave_chain(now, task, good)
+            self._end_chain(now, task, good)
         self.idle_since = now
 
-    def _leave_chain(self, now, task, good):
+    def _end_chain(self, now, task, good):
         """Remove an ended task from its chain; return its dependants unless it was `good`; start the next task."""
         self.chains.remove(task)
         for dependant in [] if good else self.chains.dependants(task):
@@ -491,7 +491,7 @@ class Agenda:
             task = self.placed.pop(attempt, None)
             if task is None:
                 continue
-            self._leave_seat(now, task)
+            self._vacate_seat(now, task)
             task.state, task.station = READY, None
             again[attempt] = task
         again.update(self.queue)
@@ -520,7 +520,7 @@ class Agenda:
     def _note_duration(self, wall):
         self.mean_ms = wall if self.mean_ms is None else self.mean_ms + (wall - self.mean_ms) / 8.0
 
-    def _leave_seat(self, now, task):
+    def _vacate_seat(self, now, task):
         if self.checkpointing.pop(task.attempt, None) is not None and not self.checkpointing:
             self.checkpoint_at = None
         self.seats.release(task.station, task.need, task.gpus, now)
@@ -542,7 +542,7 @@ class Agenda:
         task = self.queue.pop(attempt, None) or self.chains.waiting[attempt]
         self._queue_report(now, report)
         if task.chain is not None:
-            self._leave_chain(now, task, good=False)
+            self._end_chain(now, task, good=False)
 
     def _drop_recalled(self, now, task):
         """Return a recalled task, and before it the recalled tasks that wait in its chain."""

@@ -63,7 +63,9 @@ class Claim:
 
 
 def take(folder):
-    """Return a Lock or a Claim; None if another process holds the folder; OSError if no process can."""
+    """Return a Lock, or a Claim where locks do not work; None if another process holds the folder.
+
+    OSError is raised where no process could hold it."""
     try:
         fd = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:

@@ -184,7 +184,8 @@ def _entry(folder, name, blobs):
 
 
 def _send_reports(blobs, credentials, reports, say):
-    """Send reports.  Find one that the server will never take by halving; send it shortened, or drop it."""
+    """Send reports.  Where the server refuses them for good, halve them until the wrong one is found; send that one
+    shortened, or drop it."""
     problem = _exchange(blobs, credentials, reports)
     if not problem:
         return

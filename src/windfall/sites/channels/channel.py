@@ -17,7 +17,7 @@ from windfall.sites.dialects.text import plain
 
 T = TypeVar("T")
 
-TIMEOUT = 60.0
+TIMEOUT = 60.0  # seconds that a command may take
 MAX_OUTPUT = 64 << 20  # a line each for 200,000 jobs
 MAX_FILE = 64 << 20
 MAX_WORDS = 4000  # bytes of a stream command's last error output, for a message
