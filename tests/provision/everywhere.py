@@ -80,7 +80,7 @@ def gridengine(stack: ExitStack, name: str) -> Place:
     cell = GridEngine(f"{name}{NAME}")
     stack.callback(cell.stop)
     env = {key: value for key, value in cell.env.items() if key != "SGE_ND"}
-    return Place(name, "gridengine", as_user(env, cell.bed.home), _login(stack, cell.bed.home, env))
+    return Place(name, "gridengine", as_user(env, cell.bed.home), _login(stack, cell.bed.home, env), owner=cell)
 
 
 def htcondor(stack: ExitStack, name: str) -> Place:
@@ -88,7 +88,7 @@ def htcondor(stack: ExitStack, name: str) -> Place:
     stack.callback(pool.stop)
     login = Login(pool.inside / "home", {}, enter=pool.chroot(USER), inside=pool.home)
     stack.callback(login.stop)
-    return Place(name, "htcondor", Here(pool.chroot(USER)), login)
+    return Place(name, "htcondor", Here(pool.chroot(USER)), login, owner=pool)
 
 
 def workstation(stack: ExitStack, name: str) -> Place:
