@@ -6,7 +6,7 @@ import pytest
 
 from windfall.errors import TooLarge
 from windfall.model.checks.bag import validate
-from windfall.model.checks.patterns import MAX_EFFORT, check_effort, effort
+from windfall.model.checks.patterns import MAX_EFFORT, check_effort, effort, refusal
 from windfall.model.spec import Bag, Capture, Check, Target
 
 WIDE = "(?i)" + "[\x01-\uffff]" * 800
@@ -41,3 +41,9 @@ def test_patterns_of_all_targets_count_together():
         validate(Bag(name="b", targets=targets))
     with pytest.raises(TooLarge, match="1,000,000"):
         check_effort(["a" * 4_000] * 300)
+
+
+def test_ambiguous_class_in_a_policy_prints_no_warning_of_python(recwarn):
+    for pattern in ("[a--b]", "n[--z]+", "[[a]", "[a&&b]"):
+        refusal(pattern)
+    assert recwarn.list == []

@@ -10,6 +10,7 @@ character or one class, so that the steps of a match do not multiply.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterable
 from re import _constants as const, _parser as parser  # type: ignore[attr-defined, unused-ignore]
 from typing import Any
@@ -100,7 +101,9 @@ def refusal(pattern: str) -> tuple[str, str] | None:
                                          "after a group only ? is allowed")
         before, at = kind, match.end()
     try:
-        re.compile(pattern)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what a class like [--a] may mean in a later Python
+            re.compile(pattern)
     except ERRORS as error:
         return _from(pattern), str(error)
     return None
