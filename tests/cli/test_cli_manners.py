@@ -64,15 +64,16 @@ class Pilots:
         return [dict(zip(("site", "cores", "nonce", "ended"), pilot, strict=True)) for pilot in self._pilots]
 
     def sites(self):
-        return [{"site": "lab", "queued": self._queued}]
+        return [{"site": "lab", "kind": "slurm", "queued": self._queued}, {"site": "far", "kind": "lsf", "queued": 0},
+                {"site": "local", "kind": "local", "queued": 0}]
 
 
 def test_leaving_a_bag_names_the_jobs_that_hold_cores():
     found = departure.holders(Pilots(("lab", 8, "m-1", None), ("lab", 8, "m-2", None), ("far", 1, "m-3", None),
-                                     ("lab", 4, "m-4", 5), ("local", 2, "", None), queued=2))
+                                     ("lab", 4, "m-4", 5), ("local", 2, "local-1", None), queued=2))
     assert found == ("  cores still held: lab: 16 cores (wfm-1, wfm-2); far: 1 core (wfm-3); "
                      "waiting: 2 jobs of pilots in batch queues\n  give them back: windfall site drain SITE --now")
-    assert departure.holders(Pilots(("local", 2, "", None))) == ""
+    assert departure.holders(Pilots(("local", 2, "local-1", None))) == ""
 
 
 def test_a_paused_bag_says_so(windfall):

@@ -56,8 +56,10 @@ def deadline(ms: int | None) -> Iterator[None]:
 def holders(session: Session) -> str:
     """Say which pilots of batch systems still hold cores, by the names of their jobs; "" if none does."""
     try:
-        pilots = [pilot for pilot in session.client.pilots() if not pilot["ended"] and pilot["nonce"]]
-        queued = sum(site["queued"] for site in session.client.sites())
+        sites = {site["site"]: site for site in session.client.sites() if site["kind"] != "local"}
+        pilots = [pilot for pilot in session.client.pilots()
+                  if not pilot["ended"] and pilot["nonce"] and pilot["site"] in sites]
+        queued = sum(site["queued"] for site in sites.values())
     except WindfallError:
         return ""
     if not pilots and not queued:
