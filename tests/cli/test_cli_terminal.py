@@ -117,7 +117,7 @@ def test_cancel_at_the_prompt(windfall, waiting):
 
 def test_cancel_of_an_embedded_run(alone):
     terminal = Terminal(alone, "run", "sleep 60", "--name", "long")
-    terminal.until("1 active")
+    terminal.until("1 running")
     terminal.type("\x03")
     terminal.until("[c]ancel")
     terminal.type("c\n")
@@ -159,7 +159,7 @@ def test_a_pipe_gets_lines_without_control_codes(windfall, tmp_path):
     run = windfall.start("run", f"until test -e {tmp_path}/go; do sleep 0.05; done", "--name", "long")
     seen = iter(run.stderr.readline, "")
     lines = [next(seen)]
-    while not re.search(r"^long  0/1  .*1 active$", lines[-1]):
+    while not re.search(r"^long  0/1  .*1 (active|running)$", lines[-1]):
         lines.append(next(seen))
     (tmp_path / "go").touch()
     _, rest = run.communicate(timeout=60)
@@ -174,6 +174,10 @@ def test_bar_shows_counts_failures_eta_and_rate(monkeypatch):
     assert progress.text({"succeeded": 150, "failed": 50, "active": 4, "ready": 796}) == (
         "sweep  200/1,000  50 failed  ETA 40s  20/s  4 active  exit 3"
     )
+    progress.running = 1
+    assert progress.text({"failed": 50, "active": 4}).endswith("  1 running  3 held  exit 3")
+    progress.running = 9
+    assert progress.text({"failed": 50, "active": 2}).endswith("  2 running  exit 3")
 
 
 def test_eta_disappears_once_it_has_passed():

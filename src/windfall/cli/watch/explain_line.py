@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 PATIENCE = 5.0  # seconds without an active task before the watchman asks the server why
 FAILURES = 10.0  # seconds between requests for the causes of failures
 AGAIN = 60.0  # seconds between two explanations
+RUNNING = 3.0  # seconds between counts of the tasks that run
+MOST_RUNNING = 1_000  # beyond that, all active tasks are shown together
 HEALTH = 5.0  # seconds between two questions about the server's health
 
 
@@ -69,6 +71,7 @@ class Watchman:
         self._stop = threading.Event()
         self._counts: dict[str, int] = {}
         self._commonest = ""
+        self._count_at = 0.0
         self._problems: list[str] = []
         progress.why = lambda: self._commonest
         threading.Thread(target=self._watch, name="watchman", daemon=True).start()
@@ -89,6 +92,7 @@ class Watchman:
         while not self._stop.wait(1.0):
             now, since = time.monotonic(), self._idle_since
             if self._counts.get("active"):
+                self._count_running(now)
                 self._progress(self._counts)  # rate and ETA change even without news
             if self._counts.get("failed") and now >= causes_at and not self._progress.quiet:
                 causes_at = now + FAILURES
@@ -99,6 +103,20 @@ class Watchman:
             if since is not None and now - since >= PATIENCE and now >= quiet_until:
                 quiet_until = now + AGAIN
                 self._explain()
+
+    def _count_running(self, now: float) -> None:
+        """Ask how many of the active tasks have started, now and then, for people who watch."""
+        if self._progress.quiet or now < self._count_at:
+            return
+        self._count_at = now + RUNNING
+        from windfall.client.client import Client
+
+        try:
+            with Client(self._session.client.profile, patience=0) as client:
+                found = len(client.running(self._bag, MOST_RUNNING))
+        except WindfallError:
+            return  # the connection that waits for the bag will report it
+        self._progress.running = found if found < MOST_RUNNING else None
 
     def _begin(self) -> float:
         """Say at once that no pilot is connected to a separate server; return when to explain again."""

@@ -29,6 +29,7 @@ class Progress:
         self.terminal = not quiet and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self.colour = self.terminal and not os.environ.get("NO_COLOR")
         self.quiet = quiet
+        self.running: int | None = None  # active tasks that have started; pilots hold the others ahead
         self.why: Callable[[], str] | None = None  # the commonest cause of failures, in words
         self._history: deque[tuple[float, int]] = deque()
         self._pause = LINE
@@ -101,6 +102,14 @@ class Progress:
         left = unended / rate
         return f"ETA {format_duration(max(1, round(left)) * 1000)}" if unended and left >= self._still() else ""
 
+    def _in_play(self, active: int) -> str:
+        """Say how many tasks run, and how many a pilot holds until it has room."""
+        if not active or self.running is None:
+            return f"{active:,} active" if active else ""
+        running = min(self.running, active)
+        held = f"{active - running:,} held" if running < active else ""
+        return "  ".join(part for part in (f"{running:,} running" if running else "", held) if part)
+
     def text(self, counts: dict[str, int]) -> str:
         """Return the progress line, the most important facts first: a narrow terminal cuts the last ones off."""
         total, done = max(self.total, sum(counts.values())), ended(counts)
@@ -111,8 +120,7 @@ class Progress:
         if rate > 0:
             parts.append(self._eta(total - done, rate))
             parts.append(f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.2g}/s")
-        if counts.get("active"):
-            parts.append(f"{counts['active']:,} active")
+        parts.append(self._in_play(counts.get("active", 0)))
         if failed and self.why is not None:
             parts.append(self.why())
         return "  ".join(part for part in parts if part)

@@ -27,6 +27,7 @@ from windfall.model.units import format_size, plural
 if TYPE_CHECKING:
     from windfall.client.types import StoryLine
 
+MOST_RUNNING = 1_000  # running tasks that are counted
 FULL = 100_000  # characters of a reason
 
 
@@ -49,6 +50,7 @@ def execute(args: argparse.Namespace) -> int:
         if args.task is None:
             found["policy"] = session.client.policy(bag)
             found["statistics"] = session.client.statistics(bag)
+            found["running"] = len(session.client.running(bag, MOST_RUNNING)) if found["counts"]["active"] else 0
             found["usage"] = session.client.usage(bags=False)
             hints = [] if found.get("ended") else warnings(session.client, found["policy"])
     if args.json:
@@ -84,6 +86,9 @@ def _print_bag(bag: dict[str, Any], hints: list[str]) -> None:
             print(f"{key} = {shown(text, 500)}")
     for text in hints:
         say(text)
+    held = bag["counts"]["active"] - bag["running"]
+    if held > 0 and bag["running"] < MOST_RUNNING:
+        print(f"of the active tasks {bag['running']:,} run; pilots hold {held:,} until they have room")
     _print_targets(bag)
     _print_statistics(bag["statistics"])
     stored = bag["statistics"]["stored"]
