@@ -106,7 +106,8 @@ def test_a_full_disk_on_the_server(tmp_path: Path) -> None:
             until(lambda: line.json("show", running)["counts"]["active"])
             ballast = fill(disk, leave=6 << 20)
             refused = until(lambda: (done := line("submit", "echo refused")).returncode and done)
-            assert refused.returncode == 3 and "disk is nearly full" in refused.stderr, refused
+            assert refused.returncode == 3 and "is nearly full" in refused.stderr, refused
+            assert str(disk) in refused.stderr
             (tmp_path / "go").touch()
             assert line.json("wait", running)["succeeded"] == 1  # results are taken all the same
             assert line("logs", running).stdout == "kept\n"
