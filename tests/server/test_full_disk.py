@@ -177,7 +177,7 @@ def test_run_says_that_the_servers_disk_is_full(start, small):
     with said.open("wb") as file:
         running = subprocess.Popen([sys.executable, "-m", "windfall", "run", "sleep 1000"], stderr=file,
                                    stdout=file, env=environment, cwd=small.parent)
-    until(lambda: b"active" in said.read_bytes())
+    until(lambda: b"1 running" in said.read_bytes())
     fill(small, leave=6 * MIB)
     until(lambda: f"the server reports: the disk with {small / 'home'}".encode() in said.read_bytes())
     running.send_signal(signal.SIGINT)
