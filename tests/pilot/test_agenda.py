@@ -82,7 +82,7 @@ def test_reports_are_kept_until_answered():
     made.task_ended(5, 7, {"a": 7})
     request = made.next_request(5)
     assert made.undelivered() == {7: {"a": 7}}
-    made.failed(6, request["seq"])
+    made.request_failed(6, request["seq"])
     assert made.next_request(6 + 60)["reports"] == [{"a": 7}]
     made.answer_received(70, answer({"epoch": 1, "seq": made.seq}))
     assert made.undelivered() == {}
@@ -107,7 +107,7 @@ def test_missing_grant_is_not_acknowledged():
 def test_late_answer_is_ignored():
     made = agenda()
     request = made.next_request(0)
-    made.failed(1, request["seq"])
+    made.request_failed(1, request["seq"])
     assert not made.answer_received(2, answer(request, grants=[grant(1, 1)]))
     assert not made.queue
 
@@ -130,7 +130,7 @@ def test_held_after_failure_lists_everything():
     give(made, 0, grant(1, 1, 2, 3))
     runs(made, 0)
     request = made.next_request(1)
-    made.failed(2, request["seq"])
+    made.request_failed(2, request["seq"])
     made.task_ended(3, 1, {"a": 1})
     assert made.next_request(100)["held"] == [2, 3]
 
@@ -141,12 +141,12 @@ def test_backoff_grows_and_honours_retry_after():
     for _ in range(12):
         request = made.next_request(now)
         assert request
-        made.failed(now, request["seq"])
+        made.request_failed(now, request["seq"])
         gaps.append(made.due(now) - now)
         now = made.due(now)
     assert gaps[0] <= 50 and sorted(gaps) == gaps and gaps[-1] <= 30000
     request = made.next_request(now)
-    made.failed(now, request["seq"], retry_after=100)
+    made.request_failed(now, request["seq"], retry_after=100)
     assert made.due(now) >= now + 100000
 
 
@@ -159,12 +159,12 @@ def test_pilot_waits_when_the_answer_says_again():
 def test_pilots_spread_their_return_after_losing_the_server():
     made = agenda(jitter=lambda: 0.25)
     give(made, 0, spread=10000)
-    made.failed(1000, made.next_request(1000)["seq"])
+    made.request_failed(1000, made.next_request(1000)["seq"])
     assert made.due(1000) == 3500
-    made.failed(3500, made.next_request(3500)["seq"])
+    made.request_failed(3500, made.next_request(3500)["seq"])
     assert made.due(3500) < 3500 + 1000                      # from here on the back-off, which grows
     give(made, 9000)
-    made.failed(20000, made.next_request(20000)["seq"], lost=False)
+    made.request_failed(20000, made.next_request(20000)["seq"], lost=False)
     assert made.due(20000) <= 20050                          # it answered: it is not lost
 
 
@@ -366,7 +366,7 @@ class World:
             request = self.line.pop(choice % len(self.line))
             reply = json.loads(json.dumps(self.server(request)))
             if choice % 5 == 0:
-                made.failed(self.now, request["seq"])
+                made.request_failed(self.now, request["seq"])
             made.answer_received(self.now, reply)
             made.answer_received(self.now, reply)
         self.obey()

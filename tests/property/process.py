@@ -134,7 +134,7 @@ class Process:
 
     def lost(self, seq: int) -> None:
         if self.alive and seq in self.agenda.in_flight:
-            self.agenda.failed(self.now(), seq)
+            self.agenda.request_failed(self.now(), seq)
             self.pump()
 
     def _answer(self, effect: Any, request: dict[str, Any]) -> None:
@@ -142,7 +142,7 @@ class Process:
             return
         now = self.now()
         if isinstance(effect, x.Refuse):
-            self.agenda.failed(now, request["seq"])
+            self.agenda.request_failed(now, request["seq"])
             if effect.error == "unauthorised" and not self.enrolling and request["epoch"] == self.agenda.epoch:
                 self.enrol()
             self.pump()

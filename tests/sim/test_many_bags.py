@@ -149,7 +149,7 @@ def fall_over(world: World, journal: list[bytes]) -> None:
     world._busy = None
     for pilot in world._pilots.values():
         for seq in list(pilot.agenda.in_flight):
-            pilot.agenda.failed(world.engine.now, seq)
+            pilot.agenda.request_failed(world.engine.now, seq)
         pilot._pump()
 
 

@@ -92,7 +92,9 @@ class Core:
         turn.provision.changed = True
 
     def numbers(self) -> tuple[int, int, int]:
-        """Return the next numbers of bags, pilots and intents; a journal that lost commits must not give them twice."""
+        """Return the numbers that the next bag, pilot and intent get.
+
+        The mark beside the journal keeps them: a core recovered from a journal that lost commits gives none twice."""
         state = self.turn.state
         return state.next_bag, state.next_pilot, state.next_intent
 

@@ -442,7 +442,7 @@ class Agent:
             problem = "the answer makes no sense: {!r}".format(error)
         if problem:
             self.say(problem)
-            self.agenda.failed(now, request["seq"], lost=False)
+            self.agenda.request_failed(now, request["seq"], lost=False)
             return
         for lane in self.lanes:
             lane.heard(now / 1000.0)
@@ -465,7 +465,7 @@ class Agent:
         if reason:
             self._content_refused(now, request, reason)
             return
-        self.agenda.failed(now, request["seq"], wait, lost=False)
+        self.agenda.request_failed(now, request["seq"], wait, lost=False)
         if reply.status == 401:
             self._enrol_again()
         elif reply.status == 426 or isinstance(error, VersionMismatch):
@@ -484,7 +484,7 @@ class Agent:
         """Take an error from a lane: the request gets no reply."""
         if self.agenda.failures == 1:  # the first may be a stale connection, and the tenth is no news
             self.say(error.message)
-        self.agenda.failed(clock.milliseconds(), request["seq"])
+        self.agenda.request_failed(clock.milliseconds(), request["seq"])
 
     def _enrol_again(self):
         """Begin a new epoch with the ticket: the token is no longer valid."""

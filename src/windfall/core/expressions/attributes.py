@@ -129,7 +129,7 @@ def host_ad(state: State, pilot: PilotState, now: int) -> dict[str, Value]:
 
 
 def current_ad(state: State, pilot: PilotState, now: int) -> dict[str, Value]:
-    """The same with what is read whenever it asks."""
+    """Return the host's ad with its present values, which `host_ad` leaves out."""
     return {**host_ad(state, pilot, now), **{path: read(pilot, now) for path, read in _PRESENT.items()}}
 
 

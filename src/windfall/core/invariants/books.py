@@ -31,7 +31,7 @@ from windfall.core.state.world import NO_CHAIN, BagState, SiteState, State
 
 
 def books_balance(state: State) -> list[str]:
-    """Every count that is kept equals what it counts."""
+    """Return a sentence for each count that differs from what it counts; none where the books balance."""
     broken = []
     for bag in state.bags.values():
         broken += _bag_balances(state, bag)

@@ -657,7 +657,7 @@ class State:
             self.ready_with_expressions += 1 if want else -1
 
     def put_first(self, bag: BagState, lifted: int) -> None:
-        """Put a bag's classes before all others, or back in their places."""
+        """Put a bag's classes before those of its owner's other bags, or back in their places."""
         bag.aged_since = lifted
         for cls in bag.classes.values():
             if cls.on_ready_list:

@@ -233,7 +233,7 @@ class Agenda:
             self.idle_since = now
         return True
 
-    def failed(self, now, seq, retry_after=None, lost=True):
+    def request_failed(self, now, seq, retry_after=None, lost=True):
         """Note that `seq` got no answer, or (not `lost`) one that says to come later (`retry_after`: seconds)."""
         if seq not in self.in_flight:
             return
@@ -259,7 +259,7 @@ class Agenda:
         count = len(flight.reports)
         kinds = flight.kinds_of_news()
         if not kinds:
-            self.failed(now, seq, lost=False)
+            self.request_failed(now, seq, lost=False)
             return ""
         if kinds > 1 or count > 1:
             self._requeue(seq)

@@ -98,7 +98,9 @@ class CommandWrapper:
 
 
 def _image(image, runtime):
-    """Return an image as its runtime names it: apptainer wants docker:// before names of registries, others do not."""
+    """Return an image as its runtime names it: apptainer takes docker:// before an image of a registry, others do not.
+
+    Runtimes other than apptainer refuse a .sif file (BadInput)."""
     if runtime in ("apptainer", "singularity"):
         return image
     if image.endswith(".sif"):

@@ -102,7 +102,7 @@ class Pilot:
         if not self.alive:
             return
         if isinstance(event, e.Exchange):
-            self.agenda.failed(self.engine.now, event.seq)
+            self.agenda.request_failed(self.engine.now, event.seq)
             self._pump()
         else:
             self._enrol()

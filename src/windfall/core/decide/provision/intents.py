@@ -1,4 +1,6 @@
-"""Intents: what the enrolment, the requests and the end of a pilot mean for the intent it was started under."""
+"""Intents: what the enrolment, the requests and the end of a pilot mean for the intent it was started under.
+
+A site that refuses pilots, or where pilots come to nothing, is left alone for a while (`back_off`)."""
 
 from __future__ import annotations
 

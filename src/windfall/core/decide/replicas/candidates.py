@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from windfall.core.decide.grant.draft import GrantDraft, Recipient
 from windfall.core.decide.grant.fair_share import weight
 from windfall.core.decide.replicas.caps import expected_cost, preset_of, replicas_left
-from windfall.core.decide.replicas.scan import is_running_out, is_unchanged, rank_late, scan
+from windfall.core.decide.replicas.scan import is_unchanged, only_runs, rank_late, scan
 from windfall.core.decide.replicas.session import LateTask, ReplicaScan
 from windfall.core.messages import facts as f
 from windfall.core.state.accounts import UNLIMITED
@@ -134,4 +134,4 @@ def _in_order(turn: Turn, pilot: PilotState) -> list[BagState]:
 
 
 def _bags(state: State) -> Iterator[BagState]:
-    return (bag for number in state.replicating if is_running_out(bag := state.bags[number]))
+    return (bag for number in state.replicating if only_runs(bag := state.bags[number]))

@@ -45,8 +45,10 @@ BEYOND = 1 << 54  # ms; later than any due time
 Rows = NDArray[np.int64]
 
 
-def is_running_out(bag: BagState) -> bool:
-    """Do tasks of the bag run while none is ready?  Only then are its late tasks offered."""
+def only_runs(bag: BagState) -> bool:
+    """Does nothing of the bag wait any more while some of its tasks run, and is it not paused?
+
+    Only then are its late tasks offered."""
     return bag.counts[ACTIVE] > 0 and not bag.paused and not bag.has_backlog()
 
 
@@ -85,7 +87,7 @@ def late_due(turn: Turn, number: int) -> None:
     """A task has become late: offer it to waiting pilots."""
     turn.replicas.late_timers.pop(number, None)
     bag = turn.state.bags.get(number)
-    if bag is not None and number in turn.state.replicating and is_running_out(bag) and scan(turn, bag).late:
+    if bag is not None and number in turn.state.replicating and only_runs(bag) and scan(turn, bag).late:
         turn.state.note_replica_offer()
 
 

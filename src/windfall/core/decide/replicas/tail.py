@@ -4,7 +4,7 @@ Rules, for bags that may have replicas
   * A grant brings one task, unless tasks are so short that several are prefetched anyhow: the last tasks are spread
     over the pilots that ask.
   * Of waiting pilots, those on reliable hosts come first, and of these the fast ones.
-  * `scan.py` decides which of its tasks get replicas.
+  * `scan.py` finds its late tasks, and `candidates.py` decides which of them get replicas.
 For every bag
   * The end of each running task is estimated from its start, its class's usual time and the speed of its host.  The
     estimate is shown, and decides nothing.
