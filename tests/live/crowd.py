@@ -99,7 +99,7 @@ class Member:
         self.crowd.lost += 1
         self.lost_at.append(now)
         self.back_at = 0
-        self.agenda.failed(now, seq)
+        self.agenda.request_failed(now, seq)
         self.crowd.returns.append(self.agenda.not_before)
 
     def _answered(self, seq: int, status: int, after: float | None, answer: Any) -> None:
@@ -111,7 +111,7 @@ class Member:
         assert status in TURNED_AWAY and after, (status, answer)
         self.crowd.shed[status] += 1
         self.stay_away = max(self.stay_away, now + int(1_000 * after))
-        self.agenda.failed(now, seq, after, lost=False)
+        self.agenda.request_failed(now, seq, after, lost=False)
 
     # --- its life ---------------------------------------------------------------------------------------------------
 
