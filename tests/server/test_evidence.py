@@ -1,9 +1,15 @@
 """Files that reports name: those that were asked for, and that are here."""
 
 import hashlib
+import json
+import select
 
 import pytest
 from server_tools import Pilot, sweep
+
+from windfall.core.messages.events import Report
+from windfall.server.calls.blobs import _drop_strange
+from windfall.server.files import evidence
 
 HERE = hashlib.sha256(b"here").hexdigest()
 AWAY = "0" * 64
@@ -98,3 +104,35 @@ def test_files_that_a_pattern_stands_for_are_kept(client, output, kept, dropped)
 def test_pattern_without_a_file_never_arrived(client):
     row = row_of(client, {"files": [file("a.png")]}, outputs=["a.png", "*.txt"])
     assert (row["state"], row["note"]) == ("failed", "the output *.txt never arrived")
+
+
+def test_costly_patterns_hold_up_nobody_else_and_fail_the_report_in_the_end(server, client, monkeypatch):
+    monkeypatch.setattr(evidence, "MOST_S", 0.5)
+    client.submit(sweep(1, retries=0, outputs=[f"*{'?' * 240}{number:03}" for number in range(100)]))
+    pilot = Pilot(client)
+    ((attempt, *_),) = pilot.get()
+    files = [file("a" * 240 + f"{number:08}") for number in range(2_000)]
+    pilot.client.connection.request(
+        "POST", "/v1/exchange", json.dumps(pilot.message(reports=[{"a": attempt, "wall": 5, "files": files}])),
+        {"Authorization": f"Bearer {pilot.client.token}"})
+    assert client.call("GET", "/health").status == 200
+    assert not select.select([pilot.client.connection.sock], [], [], 0)[0]  # the report is still being compared
+    assert pilot.client.connection.getresponse().status == 200
+    row = client.call("GET", "/v1/bags/1/results").body["rows"][0]
+    assert (row["state"], row["why"]) == ("failed", "output") and "takes too long" in row["note"]
+
+
+def test_files_that_never_came_are_dropped_without_comparing_each_with_all():
+    compared = []
+
+    class Entry(tuple):
+        __slots__ = ()
+        __hash__ = tuple.__hash__
+
+        def __eq__(self, other):
+            compared.append(other)
+            return tuple.__eq__(self, other)
+
+    report = Report(1, files=[Entry(file(f"out-{number}")) for number in range(100)])
+    assert len(_drop_strange(report, lambda sha: True)) == 100
+    assert not report.files and len(compared) <= 100

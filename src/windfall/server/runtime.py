@@ -99,7 +99,7 @@ class Runtime:
         self.projector = Projector(home.views, self.journal, self.room.give_if_full)
         self.hub = Hub(w, self.renderings, self.projector)
         self.blobs = BlobCalls(home.path, w.state, self.renderings, self.disk)
-        self.exchanges = ExchangeCalls(w, self.renderings, self.live, self.blobs.check_files)
+        self.exchanges = ExchangeCalls(w, self.renderings, self.live, self.blobs)
         self.gatherer = Gatherer(w, self.projector, self.renderings, self.blobs.store)
         self.renderings.find = self.gatherer.find
         self.handover = Handover(w, self.projector)

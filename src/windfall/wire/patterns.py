@@ -14,6 +14,7 @@ from windfall.errors import BadInput
 
 MAX_TEXT = 255               # characters of a pattern
 MAX_PARTS = 32               # directories of a path that may match
+MAX_NAME = 255               # characters of one name of a path: no file system has longer ones
 _ANY = None                  # stands for any directories of a path
 
 
@@ -50,7 +51,7 @@ class Pattern:
     def matches(self, path):
         """Does the pattern stand for this file, or for a directory above it?"""
         parts = split(path)
-        if len(parts) > MAX_PARTS:
+        if len(parts) > MAX_PARTS or any(len(name) > MAX_NAME for name in parts):
             return False
         inside = [_ALL] if self.below else []
         return _fits(self.parts + inside + [_ANY], parts)

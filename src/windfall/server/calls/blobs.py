@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 from windfall.core.messages.events import Report
 from windfall.core.state.world import BagState, State
 from windfall.data.blobs import Blobs, Span
-from windfall.errors import BadInput, Conflict, NotFound, WindfallError
+from windfall.errors import BadInput, Conflict, NotFound, TooLarge, WindfallError
 from windfall.server.files import evidence
 from windfall.server.files.disk_guard import DiskGuard
 from windfall.server.files.lineage import attempt_number, same_lineage
@@ -56,6 +56,7 @@ class BlobCalls:
         self.quota: Quota | None = None
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(4, "blobs")
+        self._comparing = ThreadPoolExecutor(1, "outputs")
 
     def store(self) -> Blobs:
         """Return the store of blobs; the first call opens it.  There is only one, since it knows which uploads are
@@ -78,6 +79,7 @@ class BlobCalls:
 
     def close(self) -> None:
         self._threads.shutdown(wait=False)
+        self._comparing.shutdown(wait=False, cancel_futures=True)
 
     # --- who may what -----------------------------------------------------------------------------------------
 
@@ -93,23 +95,52 @@ class BlobCalls:
             raise NotFound(f"there is no blob {sha[:64]}")
         return str(bag.owner)
 
-    def check_files(self, report: Report) -> None:
+    def check_files(self, report: Report, most: int) -> bool:
         """Drop from a report the files that the task did not declare, and blobs that the attempt neither sent nor may
-        read."""
+        read.  False: comparing them takes the loop more than `most` nanoseconds, so `check_slowly` has to."""
+        outputs = self._outputs(report)
+        if outputs is None:
+            return True
+        paths = evidence.paths_of(report)
+        if evidence.effort(paths, outputs) > most:
+            return False
+        self._check(report, outputs, evidence.compare(paths, outputs))
+        return True
+
+    async def check_slowly(self, report: Report) -> None:
+        """Check a report as `check_files` does, but compare its files in a thread, one report after the other."""
+        outputs, found = self._outputs(report), evidence.Found()
+        try:
+            found = await self._loop.run_in_executor(
+                self._comparing, evidence.compare, evidence.paths_of(report), outputs or [])
+        except TooLarge as error:
+            evidence.add_note(report, error.message)
+        if (outputs := self._outputs(report)) is not None:
+            self._check(report, outputs, found)
+
+    def _outputs(self, report: Report) -> list[str] | None:
+        """Return the outputs of a report's task; None if the bag or the attempt is gone: the core drops the report."""
+        place = self._place(report)
+        return None if place is None else evidence.declared(report, self._renderings.of(place[0]), *place)
+
+    def _place(self, report: Report) -> tuple[BagState, int] | None:
         attempts = self._state.attempts
         row = attempts.row(report.a)
         bag = self._state.bags.get(attempts.task[row] >> 32) if row >= 0 else None
-        if bag is None:
-            return  # the bag or the attempt is gone: the core drops the report
-        task, rendering = attempts.task[row] & 0xFFFFFFFF, self._renderings.of(bag)
-        outputs = evidence.keep_named(report, rendering, bag, task)
-        sent, may_read = self.sent.by(report.a), rendering.may_read
+        return None if bag is None else (bag, attempts.task[row] & 0xFFFFFFFF)
+
+    def _check(self, report: Report, outputs: list[str], found: evidence.Found) -> None:
+        place = self._place(report)
+        assert place is not None
+        bag, task = place
+        evidence.keep_found(report, found)
+        sent, may_read = self.sent.by(report.a), self._renderings.of(bag).may_read
         dropped = _drop_strange(report, lambda sha: sha not in sent and not may_read(task, sha))
         if report.saved:
             self._trim_checkpoint(report, bag, task)
         if dropped:
             evidence.add_note(report, _not_sent(dropped))
-        evidence.demand_all(report, outputs)
+        evidence.demand_all(report, outputs, found)
 
     def _trim_checkpoint(self, report: Report, bag: BagState, task: int) -> None:
         """Keep only checkpoint files that the task names, and none if their names are too long: the core holds them in
@@ -265,7 +296,8 @@ def _drop_strange(report: Report, strange: Callable[[str], bool]) -> list[str]:
     """Drop the files whose blobs are strange to the attempt; return their paths, and fail a success without them."""
     files, saved = ([file for file in named if strange(file[1])] for named in (report.files, report.saved))
     if files:
-        report.files = [file for file in report.files if file not in files]
+        gone = set(files)
+        report.files = [file for file in report.files if file not in gone]
         if report.o == "succeeded":
             report.o, report.why = "failed", "output"
     if saved:

@@ -7,18 +7,19 @@ in a table.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
 
 import msgspec
 
 from windfall.core.messages import effects, events
 from windfall.errors import TooLarge, VersionMismatch
 from windfall.model.calls import STORED
+from windfall.server.calls.blobs import BlobCalls
 from windfall.server.calls.logs import LiveOutput
 from windfall.server.grants import Renderings
 from windfall.server.http import lenient_decode, schema, tokens
 from windfall.server.http.density import is_dense
-from windfall.server.http.server import Request, Response, reply_json
+from windfall.server.http.server import Request, Response, reply_json, to_client_error
 from windfall.server.http.waiting import WaitingRequests
 from windfall.server.writer import Writer
 from windfall.wire import messages
@@ -30,6 +31,7 @@ MAX_VALUES = 50_000  # values, and escaped characters, of a large message
 MAX_LENIENT_VALUES = 20_000  # of a message that is decoded leniently, in Python
 MAX_LENIENT_BYTES = 4 << 20  # bytes of such a message
 MAX_NAMES = 10_000  # files and captured values in one message of several reports
+QUICK = 5_000_000  # ns for which the loop compares the files of one message with outputs
 RESTART_SPREAD = 2_000  # ms over which pilots come back after a clean stop
 
 _decode = msgspec.json.Decoder(schema.Exchange).decode
@@ -39,13 +41,15 @@ _encode = msgspec.json.Encoder().encode
 
 class ExchangeCalls:
     def __init__(
-        self, writer: Writer, renderings: Renderings, live: LiveOutput, check_files: Callable[[events.Report], None]
+        self, writer: Writer, renderings: Renderings, live: LiveOutput, blobs: BlobCalls
     ) -> None:
         self._writer = writer
         self._pilots = writer.state.pilots
         self._renderings = renderings
         self._live = live
-        self._check_files = check_files  # drops blobs from a report that its attempt neither sent nor may read
+        self._blobs = blobs
+        self._loop = asyncio.get_running_loop()
+        self._checking: set[asyncio.Task[None]] = set()
         self._waiting = WaitingRequests(writer, self.render, self._gone)  # about: pilot, epoch, seq
         self.count = self.reports = 0
 
@@ -60,12 +64,29 @@ class ExchangeCalls:
         request.body = b""
         if m.v not in messages.VERSIONS:
             raise _mismatch(m.v)
-        pilot = request.who.pilot
         self.count += 1
         self.reports += len(m.reports)
-        for report in m.reports:
-            if report.files or report.saved or report.scratch or report.value == STORED:
-                self._check_files(report)
+        quick = QUICK // max(1, len(m.reports))
+        slow = [report for report in m.reports if _has_files(report) and not self._blobs.check_files(report, quick)]
+        if slow:
+            checking = self._loop.create_task(self._check_slowly(slow, m, request))
+            self._checking.add(checking)
+            checking.add_done_callback(self._checking.discard)
+        else:
+            self._put(m, request)
+
+    async def _check_slowly(self, slow: list[schema.Report], m: schema.Exchange, request: Request) -> None:
+        """Check reports whose files take long to compare; then put the exchange into the inbox."""
+        try:
+            for report in slow:
+                await self._blobs.check_slowly(report)
+            if not request.connection.closed:
+                self._put(m, request)
+        except Exception as error:  # the process goes on
+            request.fail(to_client_error(error))
+
+    def _put(self, m: schema.Exchange, request: Request) -> None:
+        pilot = request.who.pilot
         event = events.Exchange(
             key=0, pilot=pilot, epoch=m.epoch, seq=m.seq, ack=m.ack, want=m.want, wait=m.wait, left=m.left,
             started=m.started, reports=m.reports, held=m.held, bye=m.bye,  # type: ignore[arg-type]
@@ -135,6 +156,10 @@ def _read(body: bytes | bytearray) -> schema.Exchange:
     if len(message.reports) > 1 and sum(map(_names, message.reports)) > MAX_NAMES:
         raise _too_many_values(MAX_NAMES)
     return message
+
+
+def _has_files(report: schema.Report) -> bool:
+    return bool(report.files or report.saved or report.scratch or report.value == STORED)
 
 
 def _names(report: schema.Report) -> int:
