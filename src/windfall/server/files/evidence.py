@@ -8,7 +8,7 @@ declared outputs.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from windfall.core.messages.events import Report
 from windfall.core.state.world import BagState
@@ -54,23 +54,25 @@ def compare(paths: Iterable[str], outputs: list[str]) -> Found:
     """Find the files that an output names or stands for; raise TooLarge if that takes too long."""
     until = time.thread_time() + MOST_S
     places: Found = {}
-    patterns: list[tuple[str, Pattern]] = []
-    for each in outputs:
-        for place in {each, "/".join(split(each))}:
-            places.setdefault(place, []).append(each)
-        if is_pattern(each) and len(each) <= MAX_TEXT:
-            patterns.append((each, Pattern(each)))
-            _check_time(until)
+    for output in outputs:
+        for place in {output, "/".join(split(output))}:
+            places.setdefault(place, []).append(output)
+    patterns = list(_compiled(outputs, until))
     found: Found = {}
     for path in paths:
         known = [output for place in _places_above(path) for output in places.get(place, ())]
-        for each, pattern in patterns:
-            if pattern.matches(path):
-                known.append(each)
-            _check_time(until)
+        known += [output for output, pattern in patterns if pattern.matches(path)]
         if known and (path in places or _harmless(path)):
             found[path] = known
+        _check_time(until)
     return found
+
+
+def _compiled(outputs: Iterable[str], until: float) -> Iterator[tuple[str, Pattern]]:
+    for output in outputs:
+        if is_pattern(output) and len(output) <= MAX_TEXT:
+            yield output, Pattern(output)
+            _check_time(until)
 
 
 def _check_time(until: float) -> None:
