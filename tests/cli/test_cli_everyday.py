@@ -120,6 +120,7 @@ def test_rm_of_several_and_by_age(alone):
     for n in range(3):
         assert alone("run", "true", "-q", "--name", f"n{n}").returncode == 0
     assert alone.json("rm", "--older", "1d") == {"bags": [], "removed": True, "freed": 0}
+    assert alone("rm", "--older", "9d", "-n").stdout == "no bag to remove\n"
     assert alone.json("rm", "--state", "succeeded", "--dry-run") == {"bags": [1, 2, 3], "removed": False}
     assert alone.json("rm", "n0", "2")["bags"] == [1, 2]
     assert alone.json("rm", "--older", "0s")["bags"] == [3]

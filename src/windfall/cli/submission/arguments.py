@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from windfall.cli.present.output import say
-from windfall.cli.submission import foreign_graphs
+from windfall.cli.submission import foreign_graphs, left_behind
 from windfall.cli.submission.origin import with_origin
 from windfall.errors import BadInput
 
@@ -78,13 +78,19 @@ TASK_OPTIONS = ("cores", "memory", "time", "retries", "time-retries", "inputs", 
 
 def parsed(args: argparse.Namespace) -> Parsed:
     found = parsed_at(args, Path())
-    for hint in found.hints:
+    forgotten = left_behind.hints(found.bag, _folder(args)) if _graph(args) is None else ()
+    for hint in (*found.hints, *forgotten):
         say(f"hint: {hint}")
     if not found.pythons or getattr(args, "dry_run", False):
         return found
     from windfall.client.files.submission import with_pythons
 
     return with_pythons(found)
+
+
+def _folder(args: argparse.Namespace) -> Path:
+    """Return the folder where the paths of inputs start."""
+    return Path(args.what[0]).parent if _given(args, ".toml") else Path()
 
 
 def parsed_at(args: argparse.Namespace, base: Path) -> Parsed:

@@ -30,7 +30,7 @@ from windfall.model.templates.families import renderings
 from windfall.wire.patterns import is_pattern
 
 MAX_MATCHES = 1_000_000  # files of one pattern
-BESIDE = "inputs must be beside the bag file"
+BESIDE = "paths of inputs start at the folder of the bag file; with --input, at the current folder"
 
 Blob = tuple[str, int, int]  # sha256, size, mode
 

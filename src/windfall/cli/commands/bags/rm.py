@@ -53,6 +53,9 @@ def _list(found: list[dict[str, Any]], sizes: dict[str, int], as_json: bool) -> 
     if as_json:
         print_json({"bags": [bag["bag"] for bag in found], "removed": False})
         return
+    if not found:
+        print("no bag to remove")
+        return
     rows = ([bag["bag"], bag["name"], bag["state"], f"{bag['tasks']:,}", format_size(sizes.get(str(bag["bag"]), 0)),
              clock(bag.get("ended"))] for bag in found)
     print_table(["bag", "name", "state", "tasks", "results", "ended"], rows, right=(0, 3, 4))

@@ -1,0 +1,53 @@
+"""Files that a command names and that lie here, but that no task will find: an `--input` may have been forgotten."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from windfall.model.spec import Bag, Target
+
+SEPARATORS = re.compile(r"""[\s;|&()"'=,]+""")
+ELSEWHERE = re.compile(r"[{}$*?~<>`\\]|^/")  # words that a sweep, a shell or another place decides on
+NAMED = 3  # files of a target that are named
+
+
+def hints(bag: Bag, base: Path) -> Iterator[str]:
+    """Yield a hint for each target whose command names files of this folder that are not among its inputs."""
+    for target in bag.targets:
+        found = list(dict.fromkeys(_forgotten(target, base)))[:NAMED]
+        if found:
+            files, them = ", ".join(found), "it" if len(found) == 1 else "them"
+            example = f"--input {found[0]}, or inputs = [\"{found[0]}\"] in a bag file, takes {them} along"
+            yield f"each task runs in a directory of its own, without {files}: {example}"
+
+
+def _forgotten(target: Target, base: Path) -> Iterator[str]:
+    words = _words(target.command)
+    if "cd" in words or target.kind != "command":
+        return
+    known = {each.path for each in (*target.inputs, *target.families, *target.placed)}
+    known.update(map(os.path.normpath, (*target.outputs, *target.checkpoint)))
+    for word in words:
+        path = os.path.normpath(word)
+        if "." in word and path not in known and not path.startswith("..") and _is_file(base / path) \
+                and ("/" in word or not shutil.which(word)):
+            yield path
+
+
+def _words(command: str | list[str]) -> list[str]:
+    """Return the words of a command that stand for themselves; a shell's `> file` writes, and is left out."""
+    text = re.sub(r"\d?>>?\s*\S+", " ", command) if isinstance(command, str) else " ".join(command)
+    return [word for word in SEPARATORS.split(text) if word and not ELSEWHERE.search(word)]
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
