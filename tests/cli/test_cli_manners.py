@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.live.real import CommandLine, environment, serving
+from tests.live.real import CommandLine, environment, serving, until
 from windfall.cli.watch import departure
 from windfall.client.columns import Names
 from windfall.errors import NoServer
@@ -52,6 +52,21 @@ def test_run_beside_a_server_without_pilots_says_so_at_once(idle):
     assert idle("wait", "alone", "--timeout", "soon").returncode == 2
     idle("cancel", "alone")
     idle("cancel", "echo")
+
+
+def test_run_asks_for_no_pilot_where_the_server_starts_them(idle):
+    """`here` may start a pilot, after a while: nobody has to start one by hand."""
+    assert idle("site", "add", "here", "--local", "--cores", "1").returncode == 0
+    file = idle.home / "sites" / "here.toml"
+    file.write_text(file.read_text().replace("[site]\n", '[site]\nstart-delay = "10min"\n', 1))
+    until(lambda: any(site.get("limits", {}).get("pilots") for site in idle.json("site", "ls")))
+    process = idle.start("run", "echo", "--name", "coming", "--timeout", "10min")
+    assert process.stderr.readline() == "coming: 1 task\n"
+    said = process.stderr.readline()
+    assert "start one with" not in said and "here" in said, said
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    idle("cancel", "coming")
 
 
 class Pilots:

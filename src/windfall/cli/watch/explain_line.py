@@ -10,14 +10,18 @@ from windfall.cli.present.output import shown
 from windfall.errors import WindfallError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from windfall.cli.connect import Session
     from windfall.cli.watch.progress import Progress
+    from windfall.client.types import SiteInfo
 
 PATIENCE = 5.0  # seconds without an active task before the watchman asks the server why
 FAILURES = 10.0  # seconds between requests for the causes of failures
 AGAIN = 60.0  # seconds between two explanations
 RUNNING = 3.0  # seconds between counts of the tasks that run
 MOST_RUNNING = 1_000  # beyond that, all active tasks are shown together
+NAMED = 3  # sites that are named
 HEALTH = 5.0  # seconds between two questions about the server's health
 
 
@@ -29,6 +33,11 @@ def no_pilot(found: dict[str, Any]) -> bool:
         for site in sites
         for clause in site.get("clauses") or ()
     )
+
+
+def starting(sites: Iterable[SiteInfo]) -> list[str]:
+    """Return the sites where the server itself starts pilots: those with a file, and so with limits."""
+    return [shown(site["site"], 60) for site in sites if site["limits"].get("pilots") and not site["drained"]]
 
 
 def reason(found: dict[str, Any], remedy: str) -> str:
@@ -142,13 +151,13 @@ class Watchman:
 
         try:
             with Client(self._session.client.profile, patience=0) as client:
-                found = client.explain(self._bag)
+                found, coming = client.explain(self._bag), starting(client.sites())
         except WindfallError:
             return False  # the connection that waits for the bag will report it
         waits = found.get("state") in ("waiting", "ready") and not self._stop.is_set()
-        if not waits or (only_without_pilot and not no_pilot(found)):
+        if not waits or (only_without_pilot and (coming or not no_pilot(found))):
             return False
-        text = reason(found, self._remedy())
+        text = reason(found, self._remedy(coming))
         self._progress.say(f"{self._progress.name}: {text}   (windfall explain {self._bag})")
         return True
 
@@ -164,7 +173,10 @@ class Watchman:
         if causes:
             self._commonest = f"mostly: {says(causes[0])}" if len(causes) > 1 else says(causes[0])
 
-    def _remedy(self) -> str:
+    def _remedy(self, coming: list[str]) -> str:
         if self._session.embedded is not None:
             return "this command's own pilot is still starting"
+        if coming:
+            return (f"the server starts some at {', '.join(coming[:NAMED])}; "
+                    f"'windfall site show {coming[0]}' says how far it is")
         return "start one with 'windfall serve --pilot' or 'windfall pilot --ticket FILE'"
