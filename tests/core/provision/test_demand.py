@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.core.conftest import HOUR, Bench, shape
+from tests.core.conftest import GONE_SILENT, HOUR, Bench, shape
 from tests.core.provision.tender import Tender, bag, site, states
 from windfall.core.messages import events as e
 from windfall.core.messages.facts import Shape
@@ -200,6 +200,19 @@ def test_slots_that_run_short_tasks_of_a_class_count_for_its_other_tasks(bench: 
         bench.take(tender.begin(f"intent-{number}"), want=1, left=HOUR)
     bench.wait(1_000)
     assert states(bench) == "rrrrqq"
+
+
+def test_slots_of_silent_pilots_do_not_count_for_short_tasks(bench: Bench) -> None:
+    site(bench)
+    bag(bench, shape(3, expect=1_000), external=True)
+    tender = Tender(bench)
+    tender.work()
+    assert states(bench) == "q"
+    pilot = tender.begin("intent-1")
+    (attempt, _), = bench.take(pilot, want=1, left=HOUR)
+    bench.exchange(pilot, started=[attempt])
+    bench.wait(GONE_SILENT)
+    assert states(bench).count("i") == 1, "another pilot for the two tasks that no pilot holds"
 
 
 def test_long_tasks_of_another_class_take_no_slot_from_short_ones(bench: Bench) -> None:

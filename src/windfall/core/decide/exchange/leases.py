@@ -45,8 +45,7 @@ def lease_due(turn: Turn, number: int) -> None:
     if turn.now < pilot.heard + patience:
         watch_lease(turn, pilot)
         return
-    pilot.lease_expired = True
-    nearest_data.forget_arrival(turn, pilot)
+    _note_silence(turn, pilot)
     if pilot.attempts_held:
         record_ends(turn, pilot.number, _expired(turn, pilot))
     if (pilot.doubt or turn.now >= pilot.heard + turn.config.silence) and not holds_attempts(turn, pilot):
@@ -55,6 +54,13 @@ def lease_due(turn: Turn, number: int) -> None:
         if pilot.attempts_held:
             note_doubt(turn, pilot)
         turn.timers.add(turn.now + patience, "lease", number)
+
+
+def _note_silence(turn: Turn, pilot: PilotState) -> None:
+    """End the pilot's lease; its slots take no other tasks from now on."""
+    if not pilot.lease_expired:
+        pilot.lease_expired = turn.provision.changed = True
+    nearest_data.forget_arrival(turn, pilot)
 
 
 def _expired(turn: Turn, pilot: PilotState) -> Iterator[f.End]:

@@ -47,6 +47,8 @@ def _may_resume(turn: Turn, pilot: PilotState, row: int) -> bool:
 def reconcile(turn: Turn, pilot: PilotState, held: list[int], ack: int) -> None:
     """Take back the attempts that the pilot does not list, and have it drop those that it should not hold."""
     listed = dict.fromkeys(held)
+    if pilot.lease_expired:
+        turn.provision.changed = True  # its slots take tasks again
     pilot.lease_expired = pilot.census = False
     record_ends(turn, pilot.number, _not_held(turn, pilot, listed, ack))
     _check_held(turn, pilot, list(listed))

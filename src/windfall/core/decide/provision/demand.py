@@ -18,7 +18,7 @@ from windfall.core.config import Config
 from windfall.core.decide.grant.host_orders import MINUTE
 from windfall.core.decide.grant.order import serves_site, tells_time
 from windfall.core.decide.provision.matching import PARTS, parts, spread
-from windfall.core.decide.provision.worth import worthwhile
+from windfall.core.decide.provision.worth import attempts_in_play, worthwhile
 from windfall.core.decide.replicas import by_deadline
 from windfall.core.messages.facts import Shape
 from windfall.core.messages.lifecycle import INTENDED, QUEUED, RUNNING
@@ -43,6 +43,7 @@ class View:
     def __init__(self, state: State, now: int, config: Config) -> None:
         self.state, self.now, self.margin, self._worth = state, now, config.margin, config.worth
         self._slots: dict[int, int] = {}
+        self._in_play: dict[int, int] | None = None  # counted when a class of short tasks asks
         self.later = 0  # when something else may be wanted, though nothing happens; 0: never
         self.sites = [state.sites[name] for name in state.provisioned_sites]
         self.answering = [site for site in self.sites if not site.suspect_since]
@@ -59,8 +60,13 @@ class View:
     def slots(self, cls: TaskClass) -> int:
         """Return the new slots that are wanted for a class, wherever they are."""
         if cls.number not in self._slots:
-            self._slots[cls.number] = worthwhile(self.state, cls, self._worth)
+            self._slots[cls.number] = worthwhile(self.state, cls, self._worth, self._attempts_in_play)
         return self._slots[cls.number]
+
+    def _attempts_in_play(self) -> dict[int, int]:
+        if self._in_play is None:
+            self._in_play = attempts_in_play(self.state)
+        return self._in_play
 
     def fit(self, site: SiteState, cls: TaskClass) -> Fit | None:
         """Return the site's shape that fits the class best, if a pilot may be sent there for it now."""

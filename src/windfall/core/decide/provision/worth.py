@@ -2,10 +2,12 @@
 
 A pilot takes seconds to start and to leave, so a slot is worth `Config.worth` of work.  Tasks of unknown duration are
 worth a slot each, and so are long ones.  Short ones share the slots that work on their class already with new ones, if
-each slot then has enough to do.
+each slot then has enough to do.  A slot of a silent pilot does not work.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 
@@ -18,18 +20,23 @@ def unstarted(cls: TaskClass) -> int:
     return -(-(cls.ready + len(cls.overdue)) // max(cls.batch, 1))
 
 
-def worthwhile(state: State, cls: TaskClass, worth: int) -> int:
-    """Return the new slots that the unstarted tasks of a class are worth."""
+def worthwhile(state: State, cls: TaskClass, worth: int, in_play: Callable[[], dict[int, int]]) -> int:
+    """Return the new slots that the unstarted tasks of a class are worth; `in_play` counts its attempts in play."""
     units = unstarted(cls)
     unit_ms = (cls.mean or state.bags[cls.bag].targets[cls.target].shape.expect) * max(cls.batch, 1)
     if not unit_ms or unit_ms >= worth or not units:
         return units
     slots = -int(-units * unit_ms // worth)
-    return max(min(units, slots - _in_play(state, cls) // max(cls.batch, 1)), 0)
+    return max(min(units, slots - in_play().get(cls.number, 0) // max(cls.batch, 1)), 0)
 
 
-def _in_play(state: State, cls: TaskClass) -> int:
+def attempts_in_play(state: State) -> dict[int, int]:
+    """Count the attempts in play of each class, in one pass.  Those of silent pilots do not count: their slots take no
+    other task."""
     attempts = state.attempts
     states = attempts.np_state[: attempts.rows]
-    mine = attempts.np_cls[: attempts.rows] == cls.number
-    return int(np.count_nonzero(mine & ((states == STARTED) | (states == GRANTED))))
+    rows = np.flatnonzero((states == STARTED) | (states == GRANTED))
+    pilots = attempts.np_pilot[rows]
+    heard = [number for number in np.unique(pilots).tolist() if not state.pilots[number].lease_expired]
+    classes, counts = np.unique(attempts.np_cls[rows[np.isin(pilots, heard)]], return_counts=True)
+    return dict(zip(classes.tolist(), counts.tolist(), strict=True))
