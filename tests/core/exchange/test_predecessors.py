@@ -133,3 +133,16 @@ def test_doubt_and_what_is_known_of_the_host_outlive_a_restart(bench: Bench) -> 
     bench.exchange(new, dead=["1:old"])
     assert bench.task(bag) == "ready"
     bench.wait(HOUR)
+
+
+@pytest.mark.parametrize("returns", [True, False], ids=["it comes back", "its user ends it"])
+def test_host_is_forgotten_when_none_of_its_pilots_is_in_doubt(bench: Bench, returns: bool) -> None:
+    _, old = silent(bench)
+    assert bench.core.turn.exchange.in_doubt
+    if returns:
+        bench.exchange(old)
+        bench.exchange(old, held=[])
+        bench.exchange(later(bench))
+    else:
+        bench.step(e.Gone(0, old))
+    assert not bench.core.turn.exchange.in_doubt

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from windfall.core.decide.exchange.predecessors import note_doubt, proven_dead
+from windfall.core.decide.exchange.predecessors import forget_doubt, note_doubt, proven_dead
 from windfall.core.decide.exchange.reply import answer_waiting
 from windfall.core.decide.exchange.verdicts import lose, record_ends
 from windfall.core.decide.grant import nearest_data
@@ -67,6 +67,7 @@ def end_pilot(turn: Turn, pilot: PilotState, why: str, *, proven: bool, clean: b
         _doubt(turn, pilot, why)
         return
     turn.emit(f.PilotEnded(turn.now, pilot.number, why, clean))
+    forget_doubt(turn, pilot, pilot.number)
     pilot_left(turn, pilot, why)
     if not clean:
         nearest_data.forget_arrival(turn, pilot)

@@ -28,6 +28,15 @@ def note_doubt(turn: Turn, pilot: PilotState) -> None:
     turn.exchange.in_doubt.setdefault(_machine(pilot), {})[pilot.number] = None
 
 
+def forget_doubt(turn: Turn, pilot: PilotState, number: int) -> None:
+    """Forget the pilot of this number, on the host of `pilot`; and the host, if no pilot there is in doubt any more."""
+    machine = _machine(pilot)
+    doubted = turn.exchange.in_doubt.get(machine, {})
+    doubted.pop(number, None)
+    if not doubted:
+        turn.exchange.in_doubt.pop(machine, None)
+
+
 def sought(turn: Turn, pilot: PilotState) -> list[str]:
     """Return the marks of the predecessors whose processes the pilot is to look for."""
     lives = {older.life: None for older in _predecessors(turn, pilot) if older.boot == pilot.boot and older.life}
@@ -59,7 +68,7 @@ def _predecessors(turn: Turn, pilot: PilotState) -> Iterator[PilotState]:
     for number in list(doubted):
         older = turn.state.pilots.get(number)
         if older is None or older.state == GONE or not older.lease_expired:
-            del doubted[number]
+            forget_doubt(turn, pilot, number)
         elif number != pilot.number and older.boot and older.nodes == 1 and not salvaging_until(turn, older):
             yield older
 
