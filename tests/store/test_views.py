@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import CANCELLED, FAILED, FIRST_FINAL, OUTCOMES, READY, SUCCEEDED, TASK_STATES
-from windfall.errors import NotFound, StoreError
+from windfall.errors import NotFound, StoreError, ViewsDamaged
 from windfall.store import views as module
 from windfall.store.views import Views, exit_of
 
@@ -406,3 +406,16 @@ def test_waiting_begins_anew_with_a_retry_and_time_without_work_does_not_count(v
     assert found["wall_clock"] == 60 + 50 and found["queuing_longest"] < 1_000
     views.project(5, [f.BagRemoved(week, 9)])
     assert 9 not in tally._born
+
+
+def test_query_that_finds_no_room_does_not_call_the_views_damaged(views: Views) -> None:
+    full = sqlite3.connect(":memory:")
+    full.execute("PRAGMA max_page_count = 2")
+    with pytest.raises(StoreError, match="could not read .*views.db: .* full") as told, views.reading():
+        full.execute("CREATE TABLE one AS SELECT zeroblob(100000)")
+    assert not isinstance(told.value, ViewsDamaged)
+
+
+def test_query_that_reads_nonsense_calls_the_views_damaged(views: Views) -> None:
+    with pytest.raises(ViewsDamaged, match="views.db does not read back"), views.reading():
+        sqlite3.connect(":memory:").execute("SELECT owner FROM bag")

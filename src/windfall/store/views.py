@@ -184,9 +184,11 @@ class Views:
         try:
             yield self
         except (sqlite3.Error, msgspec.MsgspecError, TypeError, ValueError, LookupError) as error:
-            if not is_busy(error):
-                raise ViewsDamaged(f"{self.path} does not read back as it was written: {error}") from error
-            raise
+            if is_busy(error):
+                raise
+            if _is_of_the_system(error):
+                raise StoreError(f"could not read {self.path}: {error}", "is there room on its disk?") from error
+            raise ViewsDamaged(f"{self.path} does not read back as it was written: {error}") from error
         finally:
             with self._idle:
                 self._reading -= 1
@@ -486,6 +488,16 @@ def discard(path: Path) -> None:
 def is_busy(error: Exception) -> bool:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     return code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_INTERRUPT)
+
+
+def _is_of_the_system(error: Exception) -> bool:
+    """Has a query failed for want of room, memory or rights, and not because of the file?  A read that fails is of the
+    file: another file may lie on better sectors."""
+    code = getattr(error, "sqlite_errorcode", 0)
+    if code in (sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ):
+        return False
+    return code & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR,
+                           sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM)
 
 
 def is_damage(error: Exception) -> bool:
