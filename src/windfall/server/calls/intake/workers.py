@@ -127,14 +127,20 @@ class Workers:
         return answer
 
     def _take(self) -> Worker:
-        while self._idle:
-            worker = self._idle.pop()
-            if worker.process.poll() is None:
-                return worker
-            self._end(worker)
+        while (idle := self._pop_idle()) is not None:
+            if idle.process.poll() is None:
+                return idle
+            self._end(idle)
         worker = Worker()
         self._alive.add(worker)
         return worker
+
+    def _pop_idle(self) -> Worker | None:
+        """Return one of the idle workers, None if there is none: other threads take some, too."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return None
 
     def _rest(self) -> None:
         if self._timer is not None:
@@ -146,8 +152,8 @@ class Workers:
         worker.stop()
 
     def _stop_idle(self) -> None:
-        while self._idle:
-            self._end(self._idle.pop())
+        while (idle := self._pop_idle()) is not None:
+            self._end(idle)
 
     def stop(self) -> None:
         if self._timer is not None:
