@@ -64,14 +64,15 @@ def print_logs_as_json(client: Client, bag: int, wanted: Wanted) -> int:
 
 def _rows(client: Client, bag: int, wanted: Wanted) -> Iterator[Row]:
     """Yield the results of the wanted tasks that have ended."""
+    chosen = dict.fromkeys(wanted.tasks or ())
     if wanted.failed:
         found = merge(*(client.results(bag, state) for state in BAD), key=lambda row: row["task"])
-        yield from (row for row in found if wanted.tasks is None or row["task"] in wanted.tasks)
+        yield from (row for row in found if wanted.tasks is None or row["task"] in chosen)
         return
     if wanted.tasks is None:
         yield from client.results(bag)
         return
-    chosen, last = dict.fromkeys(wanted.tasks), max(wanted.tasks)
+    last = max(chosen)
     for row in client.results(bag, after=min(chosen) - 1):
         if row["task"] > last:
             return
