@@ -1,5 +1,6 @@
 """The HTTP layer, with real sockets."""
 
+import asyncio
 import re
 import socket
 import threading
@@ -338,14 +339,30 @@ def test_sweep_closes_silent_connections_first_and_gives_memory_back(server, cli
     assert trimmed.wait(10) and client.call("GET", "/health").status == 200
 
 
+def test_unread_answers_follow_the_connection_to_its_next_user(server):
+    async def move():
+        http = server._runtime.http
+        connection = module.Connection(http, local=True)
+        connection.belong_to("ann")
+        connection._unsent = 1_000
+        http.count_unsent("ann", 1_000)
+        connection.belong_to("bob")
+        moved = dict(http._unsent)
+        connection.resume_writing()
+        return moved, dict(http._unsent)
+
+    moved, left = asyncio.run_coroutine_threadsafe(move(), server._loop).result(10)
+    assert moved == {"bob": 1_000} and not left
+
+
 def test_unread_answers_of_one_user_are_bounded(server, client, monkeypatch):
-    monkeypatch.setattr(module, "MAX_UNSENT", 1 << 20)
-    source = {"type": "sweep", "axes": [{"type": "range", "name": "x", "first": 1, "last": 1}],
-              "derived": [{"name": "d", "template": "x" * 700_000}]}
+    monkeypatch.setattr(module, "MAX_UNSENT", 8 << 20)
+    source = {"type": "sweep", "axes": [{"type": "range", "name": "x", "first": 1, "last": 9}],
+              "derived": [{"name": "d", "template": "x" * 700_000}]}  # nine rows: more than a socket takes unread
     bag = client.submit({"name": "b", "targets": [{"command": "p", "source": source}]})
     client.call("POST", f"/v1/bags/{bag}/cancel", {})
     path = f"/v1/bags/{bag}/results"
-    until(lambda: client.call("GET", path).body["rows"])
+    until(lambda: len(client.call("GET", path).body["rows"]) == 9)
     with connected(client.profile) as sock:
         sock.sendall(get(path, f"Authorization: Bearer {client.token}\r\n".encode()))
         until(lambda: server._runtime.http._unsent)

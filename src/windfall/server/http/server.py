@@ -388,6 +388,13 @@ class Connection(asyncio.Protocol):
         if not self.closed and self.request is None:
             self._next()
 
+    def belong_to(self, owner: str) -> None:
+        """Count the connection, and what its client leaves unread, as this owner's from now on."""
+        if owner != self.owner:
+            self.server.count_unsent(self.owner, -self._unsent)
+            self.server.count_unsent(owner, self._unsent)
+            self.owner = owner
+
     async def drained(self) -> None:
         if self._writable is not None:
             await asyncio.shield(self._writable)
@@ -640,7 +647,7 @@ class HttpServer:
         self._guard(request)
         request.route, request.args = self._match(request.method, request.path)
         self._authenticate(request)
-        request.connection.owner = request.owner
+        request.connection.belong_to(request.owner)
         length = request.headers.get(b"content-length")
         if length is not None and int(length) > request.route.limit:
             raise _too_large(request.route)
