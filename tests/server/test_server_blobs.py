@@ -199,6 +199,41 @@ def test_a_checkpoint_that_was_not_sent_is_not_given_to_the_next_attempt(client)
     assert pilot.client.call("GET", f"/v1/blobs/{sha(b'secret')}", X_Attempt=str(again)).status == 404
 
 
+def two_pilots_with_a_task_each(client):
+    client.submit(sweep(2, outputs=["o"]))
+    pilots = [Pilot(client, nonce=nonce) for nonce in "12"]
+    return [(pilot.client, {"X_Attempt": str(pilot.get()[0][0])}) for pilot in pilots]
+
+
+def test_pilot_does_not_spoil_an_upload_of_another_or_of_the_owner(client):
+    (honest, mine), (hostile, its) = two_pilots_with_a_task_each(client)
+    name, wrong = sha(BODY), bytes(len(BODY))
+
+    def received(who, **headers):
+        return who.call("HEAD", f"/v1/blobs/{name}", **headers).headers["X-Received"]
+    assert put(hostile, wrong, 0, 999_999, name=name, **its).status == 200
+    assert [received(hostile, **its), received(honest, **mine), received(client)] == ["1000000", "0", "0"]
+    assert put(honest, BODY, 0, 1_999_999, **mine).status == 200
+    assert put(client, BODY, 0, 9, name=name).status == 200
+    assert put(hostile, wrong, 1_000_000, len(BODY) - 1, name=name, **its).status == 400
+    assert [received(hostile, **its), received(honest, **mine), received(client)] == ["0", "2000000", "10"]
+    assert put(honest, BODY, 2_000_000, len(BODY) - 1, **mine).status == 201
+    assert client.call("GET", f"/v1/blobs/{name}").raw == BODY
+
+
+def test_unfinished_uploads_of_all_pilots_count_together_and_go_when_abandoned(tmp_path):
+    from windfall.data.blobs import Blobs, Span
+
+    store = Blobs(tmp_path)
+    for by in ("", "1", "2"):
+        assert not store.append("me", sha(BODY), Span(0, len(BODY), by), [BODY[:8192]])
+    assert sum(store.begun("me").values()) == 3 * 8192
+    assert store.append("me", sha(BODY), Span(8192, len(BODY), "1"), [BODY[8192:]])
+    assert store.append("me", sha(BODY), Span(8192, len(BODY), "2"), [BODY[8192:]])
+    assert store.used("me") == len(BODY)
+    assert store.delete_stale_uploads(-10) == 8192 and store.begun("me") == {}
+
+
 def test_pilot_must_send_a_blob_that_the_server_already_has(client):
     """A pilot must prove that it has the contents: the hash alone is not enough."""
     put(client, BODY)

@@ -1,11 +1,13 @@
 """The blobs on the server's disk.
 
     blobs/OWNER/ab/cdef…      a complete blob: its hash is right, and it is flushed to the disk
-    uploads/OWNER/abcdef…     the bytes of an unfinished upload
+    uploads/OWNER/abcdef…     the bytes of an unfinished upload by the owner
+    uploads/OWNER/abcdef…-7   the same blob, as attempt 7 sends it
 
 Rules
   * The hash names a blob and grants no access: every call names the owner, and the blobs of other owners do not exist
     for it.  So deduplication is per owner, and the speed of an upload tells nobody which files others have.
+  * Each sender (`by`) has unfinished uploads of its own: nobody can spoil another's, or see how far it is.
   * A complete blob was hashed while it came, flushed and renamed, and its directory was flushed.  No half-written file
     has a blob's name.
   * Names are checked and owners escaped; no call follows a symbolic link; modes are 0700 and 0600.
@@ -43,10 +45,11 @@ _BLOCK = 1 << 20
 
 
 class Span(NamedTuple):
-    """A piece's place in its blob: where the piece begins, and the blob's size."""
+    """A piece's place in its blob: where the piece begins, the blob's size, and the sender ("": the owner)."""
 
     offset: int
     total: int
+    by: str = ""
 
 
 class Blobs:
@@ -91,10 +94,10 @@ class Blobs:
             raise
         return os.fdopen(descriptor, "rb", buffering=0)
 
-    def received(self, owner: str, sha: str) -> int:
+    def received(self, owner: str, sha: str, by: str = "") -> int:
         """Return how many bytes of an unfinished upload are here, and so where the next piece begins."""
         try:
-            return os.lstat(self._upload(owner, sha)).st_size
+            return os.lstat(self._upload(owner, sha, by)).st_size
         except FileNotFoundError:
             return 0
 
@@ -147,16 +150,17 @@ class Blobs:
     def append(self, owner: str, sha: str, span: Span, chunks: Iterable[bytes]) -> bool:
         """Take a piece of an upload; return True when the blob is complete and on the disk.
 
-        Conflict when the upload does not stand at the piece's offset, or another request is sending the blob.  The
-        bytes that arrived before `chunks` broke off are kept.
+        Conflict when the upload does not stand at the piece's offset, or another request of its sender is sending the
+        blob.  The bytes that arrived before `chunks` broke off are kept.
         """
-        offset, total = span
+        offset, total, by = span
         if total > self._limit:
             raise TooLarge(f"a blob of {total} bytes is over the limit of {self._limit}")
         if not 0 <= offset <= total:
             raise BadInput(f"a piece at {offset} does not lie within {total} bytes")
-        with self._alone(self._upload(owner, sha)) as upload:
-            if self._exists(owner, sha):
+        with self._alone(self._upload(owner, sha, by)) as upload:
+            if not by and self._exists(owner, sha):
+                self._forget(upload)
                 return True
             with _or_disk_full(upload, self._forget):
                 if not self._take(upload, sha, span, chunks):
@@ -219,7 +223,7 @@ class Blobs:
 
     def _take(self, upload: Path, sha: str, span: Span, chunks: Iterable[bytes]) -> bool:
         """Write a piece; return True when all bytes are there, have the right hash, and are flushed."""
-        offset, total = span
+        offset, total, _ = span
         _make_directory(upload.parent)
         descriptor = os.open(upload, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
@@ -266,8 +270,12 @@ class Blobs:
         _make_directory(blob.parent)
         os.utime(upload)
         with self._mutex:
-            os.rename(upload, blob)
-            self._count(owner, sha, 0, size)
+            if blob.is_file() and not blob.is_symlink():  # it was here, or another sender was faster
+                os.utime(blob, follow_symlinks=False)
+                upload.unlink()
+            else:
+                os.rename(upload, blob)
+                self._count(owner, sha, 0, size)
         _flush_directory(blob.parent)
         self._hashes.pop(upload, None)
 
@@ -284,7 +292,7 @@ class Blobs:
 
     @contextmanager
     def _alone(self, upload: Path) -> Iterator[Path]:
-        """Admit one request at a time for a blob of an owner; raise Conflict for others."""
+        """Admit one request at a time for a sender's blob; raise Conflict for others."""
         with self._mutex:
             if upload in self._busy:
                 hint = "wait for it, then ask how many bytes the server has"
@@ -306,9 +314,14 @@ class Blobs:
         _check_sha(sha)
         return self._complete / escape(owner) / sha[:2] / sha[2:]
 
-    def _upload(self, owner: str, sha: str) -> Path:
+    def _upload(self, owner: str, sha: str, by: str = "") -> Path:
         _check_sha(sha)
-        return self._partial / escape(owner) / sha
+        return self._partial / escape(owner) / upload_name(sha, by)
+
+
+def upload_name(sha: str, by: str) -> str:
+    """Return the file name of a sender's unfinished upload."""
+    return f"{sha}-{by}" if by else sha
 
 
 def escape(owner: str) -> str:

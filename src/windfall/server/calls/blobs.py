@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from windfall.core.messages.events import Report
 from windfall.core.state.world import BagState, State
-from windfall.data.blobs import Blobs, Span
+from windfall.data.blobs import Blobs, Span, upload_name
 from windfall.errors import BadInput, Conflict, NotFound, TooLarge, WindfallError
 from windfall.server.files import evidence
 from windfall.server.files.disk_guard import DiskGuard
@@ -38,6 +38,7 @@ class Upload(NamedTuple):
     """A piece of a blob that a client sends: bytes `first` to `last` of `total`."""
 
     owner: str
+    by: str
     sha: str
     first: int
     last: int
@@ -203,14 +204,14 @@ class BlobCalls:
             self._disk.admit_results()
         else:
             self._disk.admit()
-        upload = Upload(owner, sha, *_content_range(request))
+        upload = Upload(owner, _sender(request), sha, *_content_range(request))
         if self.quota is None or (pilot and await self._run(self._has, owner, sha)):
             return await self._put(request, upload)
-        async with self.quota.receiving(owner, sha, upload.total, results=pilot):
+        async with self.quota.receiving(owner, upload_name(sha, upload.by), upload.total, results=pilot):
             return await self._put(request, upload)
 
     async def _put(self, request: Request, upload: Upload) -> Response:
-        pilot, (owner, sha, _, last, total) = request.who.scope == "pilot", upload
+        pilot, (owner, _, sha, _, last, total) = request.who.scope == "pilot", upload
         try:
             if pilot and await self._run(self._has, owner, sha):
                 complete = await self._compare(request, upload)
@@ -234,7 +235,7 @@ class BlobCalls:
         """Return how many bytes of an upload the server has."""
         if request.who.scope == "pilot" and await self._run(self._has, owner, sha):
             return self.sent.compared(_attempt(request), sha)
-        return await self._run(self.store().received, owner, sha)
+        return await self._run(self.store().received, owner, sha, _sender(request))
 
     async def _record_sent(self, attempt: int, owner: str, sha: str) -> None:
         await self._run(self.sent.add, attempt, sha)
@@ -245,7 +246,7 @@ class BlobCalls:
     async def _compare(self, request: Request, upload: Upload) -> bool:
         """Compare an upload with the blob that the server has already: a pilot must have the contents, not only the
         hash, before its report may name the blob."""
-        attempt, (owner, sha, at, _, total) = _attempt(request), upload
+        attempt, (owner, _, sha, at, _, total) = _attempt(request), upload
         there = at == self.sent.compared(attempt, sha)
         file = await self._run(self.store().open, owner, sha)
         try:
@@ -283,13 +284,18 @@ class BlobCalls:
         return complete
 
     def _append(self, upload: Upload, at: int, piece: bytes) -> bool:
-        return self.store().append(upload.owner, upload.sha, Span(at, upload.total), [piece])
+        return self.store().append(upload.owner, upload.sha, Span(at, upload.total, upload.by), [piece])
 
 
 def _attempt(request: Request) -> int:
     """Return the attempt that a pilot's request names; -1 if it names none."""
     number = attempt_number(request.header(b"x-attempt"))
     return -1 if number is None else number
+
+
+def _sender(request: Request) -> str:
+    """Return the sender of an upload: "" for the owner, or an attempt, whose number outlives a new enrolment."""
+    return str(_attempt(request)) if request.who.scope == "pilot" else ""
 
 
 def _drop_strange(report: Report, strange: Callable[[str], bool]) -> list[str]:

@@ -30,21 +30,21 @@ class Quota:
         self._projector = projector
         self._bags = bags
         self._described: dict[int, tuple[int, int]] = {}  # bag → (appends counted so far, bytes)
-        self._coming: dict[str, dict[str, int]] = {}  # owner → blobs being received, with their full sizes
+        self._coming: dict[str, dict[str, int]] = {}  # owner → uploads being received, with their full sizes
 
     async def used(self, owner: str) -> int:
         """Return the bytes of an owner's complete files."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(None, lambda: self._blobs().used(owner))
 
-    async def admit(self, owner: str, more: int = 0, sha: str = "", results: bool = False) -> None:
-        """Raise OverQuota if `more` bytes of this owner, as the blob `sha`, would exceed the quota."""
+    async def admit(self, owner: str, more: int = 0, upload: str = "", results: bool = False) -> None:
+        """Raise OverQuota if `more` bytes of this owner, as the upload of that name, would exceed the quota."""
         if not self.limit:
             return
         used = await self.used(owner)
         begun = await asyncio.get_running_loop().run_in_executor(None, lambda: self._blobs().begun(owner))
         coming = {**begun, **self._coming.get(owner, {})}
-        coming.pop(sha, None)
+        coming.pop(upload, None)
         used += sum(coming.values()) + max(0, self._descriptions(owner) - FREE)
         if used + more <= self.limit * (RESULTS if results else 1):
             return
@@ -56,15 +56,15 @@ class Quota:
         )
 
     @asynccontextmanager
-    async def receiving(self, owner: str, sha: str, total: int, results: bool = False) -> AsyncIterator[None]:
+    async def receiving(self, owner: str, upload: str, total: int, results: bool = False) -> AsyncIterator[None]:
         """Count a file with its full size while the server receives it; `results`: from a pilot."""
-        await self.admit(owner, total, sha, results)
+        await self.admit(owner, total, upload, results)
         mine = self._coming.setdefault(owner, {})
-        mine[sha] = total  # no other code ran since `admit` returned
+        mine[upload] = total  # no other code ran since `admit` returned
         try:
             yield
         finally:
-            mine.pop(sha, None)
+            mine.pop(upload, None)
             if not mine:
                 self._coming.pop(owner, None)
 
