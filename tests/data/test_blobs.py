@@ -161,24 +161,24 @@ def test_second_request_for_a_blob_under_way_is_a_conflict(blobs: Blobs) -> None
 
 def test_unreferenced_blob_is_deleted_when_it_is_old(blobs: Blobs, tmp_path: Path) -> None:
     kept, other = blobs.put("ann", b"kept"), blobs.put("Bob é", b"other")
-    assert blobs.delete_unreferenced(lambda owner, sha: False) == 0  # too young
+    assert blobs.delete_unreferenced(lambda owner, sha: False) == {}  # too young
     for path in files(tmp_path):
         os.utime(path, (0, 0))
-    assert blobs.delete_unreferenced(lambda owner, sha: (owner, sha) == ("ann", kept)) == len(b"other")
+    assert blobs.delete_unreferenced(lambda owner, sha: (owner, sha) == ("ann", kept)) == {"Bob é": len(b"other")}
     with pytest.raises(NotFound):
         blobs.size("Bob é", other)
     assert blobs.size("ann", kept) == 4
-    assert blobs.delete_unreferenced(lambda owner, sha: False) == 0  # asking renewed it
+    assert blobs.delete_unreferenced(lambda owner, sha: False) == {}  # asking renewed it
 
 
 def test_settled_blob_is_deleted_at_once_unless_it_was_touched_since_the_mark(blobs: Blobs) -> None:
     sha = blobs.put("ann", b"input")
     before = blobs.mark()
     blobs.settle("ann", [sha, SHA])
-    assert blobs.delete_unreferenced(lambda owner, sha: False, mark=before) == 0
+    assert blobs.delete_unreferenced(lambda owner, sha: False, mark=before) == {}
     time.sleep(0.02)  # a file system's clock ticks every few milliseconds
-    assert blobs.delete_unreferenced(lambda owner, sha: False, owner="bob", mark=blobs.mark()) == 0
-    assert blobs.delete_unreferenced(lambda owner, sha: False, owner="ann", mark=blobs.mark()) == len(b"input")
+    assert blobs.delete_unreferenced(lambda owner, sha: False, owner="bob", mark=blobs.mark()) == {}
+    assert blobs.delete_unreferenced(lambda owner, sha: False, owner="ann", mark=blobs.mark()) == {"ann": 5}
 
 
 def test_unfinished_upload_is_deleted_when_it_is_old(blobs: Blobs, tmp_path: Path) -> None:

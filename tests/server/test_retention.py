@@ -232,6 +232,15 @@ def test_input_is_freed_with_the_last_bag_that_names_it(server, client):
     assert free(client) == 9 and not holds(client, sha)
 
 
+def test_bytes_that_a_pass_has_freed_before_are_told(server, client):
+    sha = put(client, b"an input!")
+    bag = client.submit(reading(sha))
+    (blob,) = server._runtime.home.path.rglob(sha[2:])
+    remove(client, bag)
+    until(lambda: not blob.exists())
+    assert free(client) == 9 and free(client) == 0
+
+
 def test_file_that_no_bag_has_named_yet_is_not_freed(server, client):
     sha = put(client, b"an input!")
     assert free(client) == 0 and holds(client, sha)

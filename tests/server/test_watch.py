@@ -208,9 +208,9 @@ def test_commit_wakes_only_followers_of_ended_attempts(server, client):
 
 def test_bags_asked_for_lately_stay_ready(monkeypatch):
     monkeypatch.setattr(grants, "MAX_RENDERINGS", 2)
-    monkeypatch.setattr(grants, "Rendering", lambda bag, find, made_by: object())
+    monkeypatch.setattr(grants, "Rendering", lambda bag, find, made_by: SimpleNamespace(read=bag.spec))
     kept = grants.Renderings(SimpleNamespace(bags={}))
-    one, two, three = (SimpleNamespace(number=n) for n in (1, 2, 3))
+    one, two, three = (SimpleNamespace(number=n, spec=b"spec") for n in (1, 2, 3))
     first = kept.of(one)
     kept.of(two)
     assert kept.of(one) is first

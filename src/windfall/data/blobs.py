@@ -188,13 +188,14 @@ class Blobs:
 
     def delete_unreferenced(
         self, keep: Callable[[str, str], bool], older_than: float = 86_400, *, owner: str = "", mark: int | None = None,
-    ) -> int:
-        """Delete the blobs that `keep(owner, sha)` refuses and nobody asked for so long; return the bytes freed.
+    ) -> dict[str, int]:
+        """Delete the blobs that `keep(owner, sha)` refuses and nobody asked for so long; return the bytes freed, by
+        owner.
 
         `owner` names the one owner whose blobs are looked at.  Blobs touched since `mark` stay: the caller listed what
         to keep after it.
         """
-        freed = 0
+        freed: dict[str, int] = {}
         limit = time.time() - older_than
         for each, sha, path in self._walk(owner):
             if keep(each, sha):
@@ -204,7 +205,7 @@ class Blobs:
                 if found.st_mtime <= limit and (mark is None or found.st_ctime_ns < mark):
                     path.unlink()
                     self._count(each, sha, found.st_size, 0)
-                    freed += found.st_size
+                    freed[each] = freed.get(each, 0) + found.st_size
         return freed
 
     def delete_stale_uploads(self, older_than: float = 7 * 86_400) -> int:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from windfall.core.messages import events
 from windfall.core.messages.facts import BagRemoved, Fact
@@ -29,6 +29,7 @@ from windfall.store.journal import Budget
 from windfall.store.retention import DropRemovedBags
 
 log = logging.getLogger("windfall.server")
+T = TypeVar("T")
 
 START_S = 5.0  # after the start, so that retention does not slow down a short run
 PAUSE_S = 2.0  # after a removal
@@ -57,6 +58,7 @@ class Retention:
         self._searching = asyncio.Lock()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._again = False
+        self._untold: dict[str, int] = {}  # owner → bytes that passes have freed since the owner asked
         self.keep = 0  # ms; 0: for ever
 
     def start(self) -> None:
@@ -103,7 +105,8 @@ class Retention:
             try:
                 if self._unfinished():
                     await self._shrink_journal()
-                await self.free()
+                for owner, size in (await self._free()).items():
+                    self._untold[owner] = self._untold.get(owner, 0) + size
             except WindfallError as error:
                 log.error("removed bags still take disk space, retention failed: %s", error)
 
@@ -144,8 +147,13 @@ class Retention:
 
     # --- file contents ----------------------------------------------------------------------------------------
 
-    async def free(self, owner: str = "") -> int:
-        """Delete the blobs that nobody needs, of one owner or of all; return the bytes freed."""
+    async def free(self, owner: str) -> int:
+        """Delete the owner's blobs that nobody needs; return the bytes freed, by passes since the last call, too."""
+        freed = await self._free(owner)
+        return freed.get(owner, 0) + self._untold.pop(owner, 0)
+
+    async def _free(self, owner: str = "") -> dict[str, int]:
+        """Delete the blobs that nobody needs, of one owner or of all; return the bytes freed, by owner."""
         async with self._searching:
             mark = await self._in_thread(lambda: self._blobs().mark())
             wanted = self._also()  # before the views: a report moves blobs from the attempt that sent them to the views
@@ -155,14 +163,14 @@ class Retention:
             specs = [bag.spec for bag in bags]
             appended = [more for bag in bags for more in bag.appended]
 
-            def drop() -> int:
+            def drop() -> dict[str, int]:
                 wanted.update(named(specs, appended))
                 return self._blobs().delete_unreferenced(
                     lambda _, sha: sha in wanted, BLOB_AGE_S, owner=owner, mark=mark)
 
             return await self._in_thread(drop)
 
-    async def _in_thread(self, function: Callable[[], int]) -> int:
+    async def _in_thread(self, function: Callable[[], T]) -> T:
         return await self._loop.run_in_executor(None, function)
 
 
