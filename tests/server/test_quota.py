@@ -58,6 +58,18 @@ def test_results_beyond_twice_the_quota_are_refused(client, small):
     assert refused.status == 507 and refused.code == "over-quota" and bag
 
 
+def test_quota_counts_a_result_that_its_owner_has_already_as_any_other(client, runtime, small):
+    """Otherwise a pilot learns from a refusal whether the owner has a file of that hash."""
+    there, absent = b"t" * 900, b"a" * 900
+    assert put(client, there).status == 201
+    client.submit(sweep(1, outputs=["out"]))
+    pilot = Pilot(client)
+    ((attempt, *_),) = pilot.get()
+    limit(runtime, 800)
+    refused = [put(pilot.client, body, X_Attempt=str(attempt)) for body in (there, absent)]
+    assert [each.status for each in refused] == [507, 507] and refused[0].raw == refused[1].raw
+
+
 def test_usage_lists_bytes_by_user_and_bag(client, runtime, small):
     bag, pilot = client.submit(sweep(1, outputs=["out"])), Pilot(client)
     ((attempt, *_),) = pilot.get()

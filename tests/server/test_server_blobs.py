@@ -256,6 +256,32 @@ def test_pilot_must_send_a_blob_that_the_server_already_has(client):
     assert (row["state"], row["note"] or "") == ("succeeded", "")
 
 
+def test_pilot_does_not_learn_whether_its_owner_has_a_blob(client):
+    """Every answer to a pilot is the same for a blob that the owner has and for one that nobody has."""
+    there, absent = BODY, os.urandom(len(BODY))
+    put(client, there)
+    (pilot, mark), _ = two_pilots_with_a_task_each(client)
+    end = len(BODY) - 1
+
+    def answers(body):
+        name, zeros = sha(body), bytes(len(body))
+        steps = [
+            ("HEAD", None), ("GET", None), ("HEAD", None), (body, 1, 2), (zeros, 0, 0), ("HEAD", None), (zeros, 1, end),
+            ("HEAD", None), (body[:9], 0, 8), (body, 0, 999_999), ("HEAD", None), (body, 5, 9),
+            (body[:-1], 1_000_000, end - 1), (body, 0, 999_999), (body, 1_000_000, end), ("HEAD", None)]
+        for what, *span in steps:
+            if isinstance(what, str):
+                reply = pilot.call(what, f"/v1/blobs/{name}", **mark)
+            else:
+                reply = put(pilot, what, *span, name=name, **mark)
+            shown = {key: value for key, value in reply.headers.items() if key != "Date"}
+            yield what if isinstance(what, str) else span, reply.status, str((shown, reply.raw)).replace(name, "NAME")
+    known, unknown = list(answers(there)), list(answers(absent))
+    assert known == unknown
+    assert [status for _, status, _ in known[-3:]] == [200, 201, 200]
+    assert [status for _, status, _ in known[:4]] == [404, 404, 404, 409]
+
+
 def test_sent_blobs_are_known_after_a_restart_until_their_attempt_ends(tmp_path):
     from windfall.server.files.sent import SentBlobs
 

@@ -2,7 +2,9 @@
 
 A user reaches his own blobs.  A pilot names an attempt that it holds.  It may read the inputs of that attempt's task
 and the blobs that the attempt sent, and may send outputs, which then belong to the bag's owner.  A report may name only
-blobs that its attempt sent or may read.  The server answers the same for an absent blob as for a forbidden one.
+blobs that its attempt sent or may read.  The server answers the same for an absent blob as for a forbidden one,
+and takes the upload of a blob that the owner has already as any other: no answer tells a pilot whether the owner has a
+file, or lets the pilot guess its contents byte by byte.
 """
 
 from __future__ import annotations
@@ -205,7 +207,7 @@ class BlobCalls:
         else:
             self._disk.admit()
         upload = Upload(owner, _sender(request), sha, *_content_range(request))
-        if self.quota is None or (pilot and await self._run(self._has, owner, sha)):
+        if self.quota is None or (pilot and sha in self.sent.by(_attempt(request))):
             return await self._put(request, upload)
         async with self.quota.receiving(owner, upload_name(sha, upload.by), upload.total, results=pilot):
             return await self._put(request, upload)
@@ -213,10 +215,7 @@ class BlobCalls:
     async def _put(self, request: Request, upload: Upload) -> Response:
         pilot, (owner, _, sha, _, last, total) = request.who.scope == "pilot", upload
         try:
-            if pilot and await self._run(self._has, owner, sha):
-                complete = await self._compare(request, upload)
-            else:
-                complete = await self._receive(request, upload)
+            complete = await self._receive(request, upload)
         except Conflict as error:
             return _error(error, await self._received(request, owner, sha))
         if complete and pilot:
@@ -225,16 +224,8 @@ class BlobCalls:
             return reply_json({"blob": sha, "size": total}, 201)
         return reply_json({"received": last + 1}, 200, (("X-Received", str(last + 1)),))
 
-    def _has(self, owner: str, sha: str) -> bool:
-        try:
-            return self.store().size(owner, sha) >= 0
-        except NotFound:
-            return False
-
     async def _received(self, request: Request, owner: str, sha: str) -> int:
-        """Return how many bytes of an upload the server has."""
-        if request.who.scope == "pilot" and await self._run(self._has, owner, sha):
-            return self.sent.compared(_attempt(request), sha)
+        """Return how many bytes of the sender's upload the server has."""
         return await self._run(self.store().received, owner, sha, _sender(request))
 
     async def _record_sent(self, attempt: int, owner: str, sha: str) -> None:
@@ -242,27 +233,6 @@ class BlobCalls:
         await self._run(self.store().settle, owner, [sha])  # from now on the record keeps the blob
         if (ended := self.sent.ended()) is not None:
             await self._run(self.sent.forget, ended)
-
-    async def _compare(self, request: Request, upload: Upload) -> bool:
-        """Compare an upload with the blob that the server has already: a pilot must have the contents, not only the
-        hash, before its report may name the blob."""
-        attempt, (owner, _, sha, at, _, total) = _attempt(request), upload
-        there = at == self.sent.compared(attempt, sha)
-        file = await self._run(self.store().open, owner, sha)
-        try:
-            same = there and await self._run(_size, file) == total
-            async for piece in request.pieces():  # to the end: a client reads the answer only after it has sent all
-                same = same and await self._run(_read, file, at, len(piece)) == piece
-                at += len(piece)
-                if same:
-                    self.sent.compare(attempt, sha, at)
-        finally:
-            file.close()
-        if not there:
-            raise Conflict("the server has another number of bytes of this upload", "ask with HEAD how many it has")
-        if not same:
-            raise BadInput("the contents do not match the blob's hash", "send the file that the hash belongs to")
-        return at == total
 
     async def _receive(self, request: Request, upload: Upload) -> bool:
         """Receive an upload in pieces of a megabyte; if the connection breaks, keep the bytes that arrived."""

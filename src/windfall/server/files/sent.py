@@ -26,7 +26,6 @@ class SentBlobs:
         self._path = path
         self._in_play = in_play
         self._blobs: dict[int, set[str]] = {}
-        self._compared: dict[tuple[int, str], int] = {}  # (attempt, blob) → bytes that matched the blob stored here
         self._lines = 0
         self._mutex = threading.Lock()
         self._load()
@@ -42,32 +41,22 @@ class SentBlobs:
                 return
             _write(self._path, [f"{attempt} {sha}\n"], os.O_APPEND)
             known.add(sha)
-            self._compared.pop((attempt, sha), None)
             self._lines += 1
 
     def of_attempts_in_play(self) -> set[str]:
         """Return the blobs that reports may still name; only the loop's thread calls this."""
         return {sha for attempt, known in list(self._blobs.items()) if self._in_play(attempt) for sha in list(known)}
 
-    def compared(self, attempt: int, sha: str) -> int:
-        """Return how many bytes of a blob stored here the attempt has sent correctly."""
-        return self._compared.get((attempt, sha), 0)
-
-    def compare(self, attempt: int, sha: str, upto: int) -> None:
-        self._compared[attempt, sha] = upto
-
     def ended(self) -> list[int] | None:
         """Return the ended attempts to forget once there are MANY lines; None before."""
-        if self._lines + len(self._compared) < MANY:
+        if self._lines < MANY:
             return None
-        known = {*self._blobs, *(attempt for attempt, _ in list(self._compared))}
-        return [attempt for attempt in known if not self._in_play(attempt)]
+        return [attempt for attempt in list(self._blobs) if not self._in_play(attempt)]
 
     def forget(self, attempts: Iterable[int]) -> None:
         gone = set(attempts)
         with self._mutex:
             self._blobs = {attempt: blobs for attempt, blobs in self._blobs.items() if attempt not in gone}
-            self._compared = {key: upto for key, upto in self._compared.items() if key[0] not in gone}
             self._rewrite()
 
     def _load(self) -> None:
