@@ -34,12 +34,19 @@ class Folders:
             os.makedirs(self.base, 0o700, exist_ok=True)
             os.mkdir(self.run, 0o700)
             os.mkdir(self.tasks, 0o700)
+            for folder in (self.cache, self.environments):
+                os.makedirs(folder, 0o700, exist_ok=True)  # now, so that no other user can make it later
             self.lock = _lock(self.run)
             with open(os.path.join(self.run, HOST), "w") as file:
                 file.write(os.uname().nodename)
         except OSError as error:
             slot.remove(self.run)
             raise BadInput("cannot use the directory {}: {}".format(self.base, error.strerror))
+        for folder in (self.cache, self.environments, self.outbox):
+            if os.path.lexists(folder) and not _same_owner(folder, self.run):
+                slot.remove(self.run)
+                raise BadInput("another user made the directory {}, and could put files there".format(folder),
+                               "give --dir a directory of your own")
 
     def clear_others(self):
         """Remove the scratch of pilots that were killed."""
@@ -61,14 +68,28 @@ class Folders:
 
     def clear(self):
         slot.remove(self.run)
+        for folder in (self.cache, self.environments):
+            try:
+                os.rmdir(folder)
+            except OSError:
+                pass  # it has something for later pilots
         if self.own and not os.path.isdir(os.path.join(self.base, "outbox")):
             slot.remove(self.base)
+
+
+def _same_owner(folder, mine):
+    """Does a directory, and a link to it, belong to the user who made `mine`?  Some file systems show other numbers."""
+    try:
+        owners = {os.lstat(folder).st_uid, os.stat(folder).st_uid}
+        return os.path.isdir(folder) and owners == {os.stat(mine).st_uid}
+    except OSError:
+        return False
 
 
 def _clear_runs(base, mine=None):
     for name in os.listdir(base):
         path = os.path.join(base, name)
-        if name.startswith("run-") and path != mine:
+        if name.startswith("run-") and path != mine and not os.path.islink(path):
             lock = _lock(path)
             if lock is not None:
                 slot.remove(path)
