@@ -232,7 +232,8 @@ def test_input_is_freed_with_the_last_bag_that_names_it(server, client):
     assert free(client) == 9 and not holds(client, sha)
 
 
-def test_bytes_that_a_pass_has_freed_before_are_told(server, client):
+def test_bytes_that_a_pass_has_freed_before_are_told(server, client, monkeypatch):
+    monkeypatch.setattr(retention, "PAUSE_S", 0.05)
     sha = put(client, b"an input!")
     bag = client.submit(reading(sha))
     (blob,) = server._runtime.home.path.rglob(sha[2:])

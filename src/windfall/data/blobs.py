@@ -42,6 +42,7 @@ _SHA = re.compile(r"[0-9a-f]{64}")
 _PLAIN = frozenset((string.ascii_lowercase + string.digits + "-_@").encode())
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _BLOCK = 1 << 20
+TICK_S = 0.01  # a file system's clock ticks every few milliseconds
 
 
 class Span(NamedTuple):
@@ -182,7 +183,10 @@ class Blobs:
                 os.utime(self._blob(owner, sha), (0, 0), follow_symlinks=False)
 
     def mark(self) -> int:
-        """Return a time by the disk's clock.  A blob whose status changed since then was touched since then."""
+        """Return a time by the disk's clock.  A blob whose status changed since then was touched since then.
+
+        Blobs that were touched before the call are older than the mark: the clock ticks meanwhile."""
+        time.sleep(TICK_S)
         os.utime(self._complete)
         return os.stat(self._complete).st_ctime_ns
 
