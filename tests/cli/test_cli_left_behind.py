@@ -45,3 +45,12 @@ def test_vector_of_arguments_is_looked_at_too(tmp_path):
     (tmp_path / "my.R").write_text("x")
     parsed = reader.from_options(["Rscript", "my.R"], [], "b", {}, tmp_path)
     assert [text.count("my.R") for text in hints(parsed.bag, tmp_path)] == [3]
+
+
+def test_sweep_over_files_without_an_input_gets_a_hint(windfall):
+    windfall.write("a.fq", "A")
+    assert "--input '{x}'" in windfall("run", "-n", "cat {x}", "-s", "x=glob:*.fq").stderr
+    for given in ("{x}", "{x} -> in.fq", "a.fq"):
+        done = windfall("run", "-n", "cat {x}", "-s", "x=glob:*.fq", "--input", given)
+        assert (done.returncode, done.stderr) == (0, "")
+    assert windfall("run", "-n", "cat {x}", "-s", "x=0.5,1.5").stderr == ""

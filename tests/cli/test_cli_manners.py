@@ -199,6 +199,7 @@ def test_a_range_of_tasks_the_wrong_way_round_is_refused(windfall):
 
 @pytest.mark.parametrize(("words", "said"), [
     (["run", "--swep", "x=1..3", "p {x}"], "there is no option '--swep'\n  hint: did you mean '--sweep'?"),
+    (["run", "--cpus", "3", "p"], "there is no option '--cpus'\n  hint: did you mean '--cores'?"),
     (["run", "--memry=2GB", "p"], "there is no option '--memry'\n  hint: did you mean '--memory'?"),
     (["site", "lst"], "did you mean 'ls'?"),
     (["ls", "7"], "'7' is one argument too many"),

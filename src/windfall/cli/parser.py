@@ -13,8 +13,6 @@ from typing import Any, NoReturn
 
 from windfall.errors import BadInput
 
-LONGEST = 200  # characters of an unknown word that are compared
-
 
 def _width() -> int:
     try:
@@ -53,10 +51,10 @@ class Parser(argparse.ArgumentParser):
 
 def _meant(word: str, known: Iterable[str]) -> str:
     """Return a hint at the known word nearest to an unknown one; "" if none is near."""
-    from difflib import get_close_matches
+    from windfall.model.suggest import meant
 
-    near = get_close_matches(word[:LONGEST], [each for each in known if each != "-h"], 1)
-    return f"did you mean '{near[0]}'?" if near else ""
+    near = meant(word, [each for each in known if each != "-h"])
+    return f"did you mean '{near}'?" if near else ""
 
 
 def make(command: str, description: str, examples: str = "") -> Parser:

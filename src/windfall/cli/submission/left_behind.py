@@ -21,6 +21,9 @@ def hints(bag: Bag, base: Path) -> Iterator[str]:
     """Yield a hint for each target whose command names files of this folder that are not among its inputs."""
     for target in bag.targets:
         found = list(dict.fromkeys(_forgotten(target, base)))[:NAMED]
+        for name in _swept(target, base):
+            yield (f"'{name}' stands for files of this folder, and each task runs in a directory of its own: "
+                   f"--input '{{{name}}}', or inputs = [\"{{{name}}}\"] in a bag file, gives each task its file")
         if found:
             files, them = ", ".join(found), "it" if len(found) == 1 else "them"
             example = f"--input {found[0]}, or inputs = [\"{found[0]}\"] in a bag file, takes {them} along"
@@ -38,6 +41,19 @@ def _forgotten(target: Target, base: Path) -> Iterator[str]:
         if "." in word and path not in known and not path.startswith("..") and _is_file(base / path) \
                 and ("/" in word or not shutil.which(word)):
             yield path
+
+
+def _swept(target: Target, base: Path) -> Iterator[str]:
+    """Yield the parameters of a command whose values are paths of files here, where no input's name has them."""
+    command = target.command if isinstance(target.command, str) else " ".join(target.command)
+    taken = "".join(each.source for each in target.families) + "".join(each.there for each in target.placed)
+    known = {each.path for each in target.inputs}
+    for axis in getattr(target.source, "axes", ()):
+        values = getattr(axis, "values", None)  # of a list; other axes have numbers, or columns
+        first = str(values[0]) if isinstance(values, list) and values else ""
+        if "." in first and "{" + axis.name + "}" in command and "{" + axis.name + "}" not in taken \
+                and os.path.normpath(first) not in known and not first.startswith("/") and _is_file(base / first):
+            yield axis.name
 
 
 def _words(command: str | list[str]) -> list[str]:
