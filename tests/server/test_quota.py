@@ -56,6 +56,8 @@ def test_results_beyond_twice_the_quota_are_refused(client, small):
     refused = pilot.client.call("PUT", f"/v1/blobs/{'a' * 64}", raw=bytes(10), X_Attempt=str(attempt),
                                 Content_Range="bytes 0-9/50000000000")
     assert refused.status == 507 and refused.code == "over-quota" and bag
+    says = refused.body["error"]["message"]
+    assert says.startswith("your quota is used up; windfall rm BAG makes room: "), "a failed task has no more"
 
 
 def test_quota_counts_a_result_that_its_owner_has_already_as_any_other(client, runtime, small):

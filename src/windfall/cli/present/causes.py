@@ -16,7 +16,7 @@ REASONS = {
     "time": "ran past the time limit",
     "memory": "ran out of memory",
     "disk": "ran out of disk",
-    "output": "did not make an output, or failed its check",
+    "output": "brought no valid output home",
     "start": "could not be started",
     "program": "has no program to run",
     "input": "could not get an input",

@@ -18,12 +18,12 @@ NAMED = 3  # files of a target that are named
 
 
 def hints(bag: Bag, base: Path) -> Iterator[str]:
-    """Yield a hint for each target whose command names files of this folder that are not among its inputs."""
+    """Yield hints at files of this folder that the command of a target needs and no input of it names."""
     for target in bag.targets:
-        found = list(dict.fromkeys(_forgotten(target, base)))[:NAMED]
         for name in _swept(target, base):
             yield (f"'{name}' stands for files of this folder, and each task runs in a directory of its own: "
                    f"--input '{{{name}}}', or inputs = [\"{{{name}}}\"] in a bag file, gives each task its file")
+        found = list(dict.fromkeys(_forgotten(target, base)))[:NAMED]
         if found:
             files, them = ", ".join(found), "it" if len(found) == 1 else "them"
             example = f"--input {found[0]}, or inputs = [\"{found[0]}\"] in a bag file, takes {them} along"
@@ -46,14 +46,21 @@ def _forgotten(target: Target, base: Path) -> Iterator[str]:
 def _swept(target: Target, base: Path) -> Iterator[str]:
     """Yield the parameters of a command whose values are paths of files here, where no input's name has them."""
     command = target.command if isinstance(target.command, str) else " ".join(target.command)
-    taken = "".join(each.source for each in target.families) + "".join(each.there for each in target.placed)
+    taken = " ".join([*(each.source for each in target.families), *(each.there for each in target.placed)])
     known = {each.path for each in target.inputs}
-    for axis in getattr(target.source, "axes", ()):
-        values = getattr(axis, "values", None)  # of a list; other axes have numbers, or columns
-        first = str(values[0]) if isinstance(values, list) and values else ""
-        if "." in first and "{" + axis.name + "}" in command and "{" + axis.name + "}" not in taken \
-                and os.path.normpath(first) not in known and not first.startswith("/") and _is_file(base / first):
-            yield axis.name
+    for name, value in _listed(target):
+        word = "{" + name + "}"
+        if word in command and word not in taken and os.path.normpath(value) not in known and _is_file(base / value):
+            yield name
+
+
+def _listed(target: Target) -> Iterator[tuple[str, str]]:
+    """Yield the parameters whose values are a list, each with its first value, if that may be a file's path."""
+    from windfall.model.spec import Sweep, Values
+
+    for axis in target.source.axes if isinstance(target.source, Sweep) else ():
+        if isinstance(axis, Values) and "." in str(axis.values[0]) and not str(axis.values[0]).startswith("/"):
+            yield axis.name, str(axis.values[0])
 
 
 def _words(command: str | list[str]) -> list[str]:

@@ -49,11 +49,11 @@ class Quota:
         if used + more <= self.limit * (RESULTS if results else 1):
             return
         largest = await self._projector.ask(lambda views: views.largest(owner, NAMED))
-        raise OverQuota(
-            f"your files here take {_size(used)} of {_size(self.limit)}"
-            + (f"; {_size(more)} more would exceed your quota" if more else ""),
-            f"remove bags that you no longer need: {_named(largest)}",
-        )
+        taken, remedy = f"your files here take {_size(used)} of {_size(self.limit)}", _named(largest)
+        if results:  # the note of the task has the message alone, and the causes of failures show no numbers of bags
+            raise OverQuota(f"your quota is used up; windfall rm BAG makes room: {taken}; {_size(more)} would come")
+        raise OverQuota(taken + (f"; {_size(more)} more would exceed your quota" if more else ""),
+                        f"remove bags that you no longer need: {remedy}")
 
     @asynccontextmanager
     async def receiving(self, owner: str, upload: str, total: int, results: bool = False) -> AsyncIterator[None]:
