@@ -215,6 +215,20 @@ def test_slots_of_silent_pilots_do_not_count_for_short_tasks(bench: Bench) -> No
     assert states(bench).count("i") == 1, "another pilot for the two tasks that no pilot holds"
 
 
+def test_slot_that_is_stuck_does_not_count_for_short_tasks(bench: Bench) -> None:
+    site(bench)
+    bag(bench, shape(3, expect=1_000))
+    tender = Tender(bench)
+    tender.work()
+    pilot = tender.begin("intent-1")
+    (attempt, _), = bench.take(pilot, want=1, left=HOUR)
+    bench.exchange(pilot, started=[attempt])
+    bench.wait(9_000)
+    assert states(bench) == "r", "the task may end at any moment"
+    bench.wait(2_000)
+    assert states(bench) == "ri"
+
+
 def test_long_tasks_of_another_class_take_no_slot_from_short_ones(bench: Bench) -> None:
     site(bench, pilots=10)
     bag(bench, shape(4, expect=HOUR))

@@ -65,7 +65,9 @@ class View:
 
     def _attempts_in_play(self) -> dict[int, int]:
         if self._in_play is None:
-            self._in_play = attempts_in_play(self.state)
+            self._in_play, until = attempts_in_play(self.state, self.now, self._worth)
+            if until:
+                self._again_at(until)
         return self._in_play
 
     def fit(self, site: SiteState, cls: TaskClass) -> Fit | None:
