@@ -211,3 +211,12 @@ def test_simultaneous_trials_run_as_separate_users(windfall: CommandLine) -> Non
         with pytest.raises(BadInput, match="reserved for site trials"):
             client.add_token("user", "ann+trial1")
         assert [site["site"] for site in client.sites()] == ["local"]
+
+
+def test_testing_a_site_without_a_file_says_what_it_is(windfall: CommandLine) -> None:
+    """`site ls` lists both, so that neither may be said not to exist."""
+    windfall("token", "add", "--scope", "enrol", "--site", "lab", "--days", "1", "-o", "t.json")
+    done = windfall("site", "test", "local")
+    assert (done.returncode, "is this machine, with the server's own pilot" in done.stderr) == (2, True), done.stderr
+    done = windfall("site", "test", "lab")
+    assert (done.returncode, "there is no site file lab.toml" in done.stderr) == (2, True), done.stderr

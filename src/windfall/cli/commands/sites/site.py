@@ -28,6 +28,7 @@ EXAMPLES = """examples:
   windfall site share big ann bob
   windfall site rm big --now"""
 
+OWN = "local"  # the site of the server's own pilot
 ACTIONS = {
     "add": "write a site's file", "ls": "list the sites", "show": "show one site in full",
     "test": "start a pilot there that runs a task, and say what fails",
@@ -95,7 +96,10 @@ def described(name: str) -> Any:
 
     path = add.folder() / f"{name}.toml"
     if not path.is_file():
-        raise BadInput(f"there is no site {name}", nearest(name, known()) or "'windfall site add' adds one")
+        if name == OWN:
+            raise BadInput(f"{name} is this machine, with the server's own pilot: it has no file, and needs no test",
+                           "'windfall site add here --local' makes a site with pilots on this machine")
+        raise BadInput(f"there is no site file {name}.toml", nearest(name, known()) or "'windfall site add' makes one")
     return site_file.named(path)
 
 
