@@ -1,12 +1,17 @@
 """Predecessors: a pilot tells whether a process of a pilot that ran on its host before is left."""
 
 import os
+import shutil
 import signal
+import subprocess
+import tempfile
 
+import pytest
 from harness import alive, wait_until
+from test_links import run_as_plain_user
 
 from windfall.pilot import host
-from windfall.pilot.run import predecessors
+from windfall.pilot.run import predecessors, proctree
 
 
 def started(server, launch):
@@ -72,6 +77,30 @@ def test_process_that_has_ended_and_was_not_reaped_is_dead():
     os.close(writer)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_task_whose_program_may_not_be_read_keeps_its_pilot_from_being_dead():
+    folder = tempfile.mkdtemp()
+    program = shutil.copy("/bin/sleep", folder)
+    os.chmod(folder, 0o755)
+    os.chmod(program, 0o711)
+
+    def check(_):
+        before = int(proctree.stat_of("self")[3])
+        child = subprocess.Popen([program, "60"])
+        space = predecessors._pid_namespace()
+        try:
+            assert not predecessors.is_dead(f"{space}.{before}:{os.urandom(8).hex()}"), "it may be a task's"
+            assert predecessors.is_dead(f"{space}.{1 << 62}:{os.urandom(8).hex()}"), "it is older than the pilot"
+        finally:
+            child.kill()
+            child.wait()
+
+    try:
+        run_as_plain_user(check)
+    finally:
+        shutil.rmtree(folder)
+
+
 def test_life_that_cannot_be_seen_from_here_is_not_dead():
     space = predecessors.life("") or predecessors._pid_namespace()
     for life in ("", ":", "1:" + "ab" * 8, "nonsense", space + ":"):
@@ -85,7 +114,7 @@ def test_process_without_the_pilots_name_has_no_life():
 def test_seeker_delivers_what_is_left_and_looks_twice_before_it_tells():
     delivered = []
     seeker = predecessors.Seeker(lambda: delivered.append(1))
-    life = f"{predecessors._pid_namespace()}:{os.urandom(8).hex()}"
+    life = f"{predecessors._pid_namespace()}.{1 << 62}:{os.urandom(8).hex()}"
     assert seeker.look([life], False) == [] and delivered == [1]
     assert seeker.look([life], True) == [] and delivered == [1]
     assert seeker.look([life], False) == [life]

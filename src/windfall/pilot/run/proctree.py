@@ -36,6 +36,15 @@ def stat_of(pid):
     return int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19])
 
 
+def real_user(pid):
+    """Return the user who started a process, also where its program runs with another's rights; -1 when it is gone."""
+    try:
+        with open("/proc/{}/status".format(pid), "rb") as file:
+            return next((int(line.split()[1]) for line in file if line.startswith(b"Uid:")), -1)
+    except OSError:
+        return -1
+
+
 def stopped(pid):
     """Is the process stopped (SIGSTOP)?"""
     return name_and_state(pid)[1] == b"T"
