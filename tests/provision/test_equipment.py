@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +40,23 @@ class Line:
         return ServerAddress("https://localhost:1", "certificate")
 
 
-def equipped(folder: Path, kept: Path) -> Equipped:
-    site, line, channel = Site("s", "ssh", (Shape(600),), host="h", folder=str(folder)), Line(), Here()
+class Issuer(Line):
+    """A server's that notes the tokens it makes."""
+
+    def __init__(self) -> None:
+        self.days: list[int] = []
+
+    async def knows(self, token: str) -> bool:
+        return True
+
+    async def enrolment(self, site: str, days: int) -> tuple[str, str]:
+        self.days.append(days)
+        return f"id-{len(self.days)}", f"secret-{len(self.days)}"
+
+
+def equipped(folder: Path, kept: Path, line: Line | None = None, walltime: int = 600) -> Equipped:
+    line, channel = line or Line(), Here()
+    site = Site("s", "ssh", (Shape(600), Shape(walltime)), host="h", folder=str(folder))
     return asyncio.run(equip(site, channel, line, kept / "s.json", Reach(site, channel, line)))  # type: ignore
 
 
@@ -104,3 +121,25 @@ def test_a_file_that_somebody_else_left_is_not_taken_for_the_pilot(tmp_path: Pat
     os.chown(file, OTHER, OTHER)
     equipped(folder, tmp_path)
     assert file.read_bytes() == PILOT and file.stat().st_uid == os.geteuid()
+
+
+def test_ticket_lasts_for_the_longest_pilot_and_a_wait_in_the_queue(tmp_path: Path) -> None:
+    for walltime, days in ((600, 29), (3 * 86_400, 31), (3 * 86_400 + 1, 32), (1_000 * 86_400, 365)):
+        line = Issuer()
+        equipped(tmp_path / "windfall", tmp_path / str(walltime), line, walltime)
+        assert line.days == [days]
+
+
+def test_ticket_is_renewed_after_a_week_in_the_file_that_queued_jobs_read(tmp_path: Path) -> None:
+    line, folder = Issuer(), tmp_path / "windfall"
+
+    def token(age: float) -> str:
+        kept = tmp_path / "s.json"
+        if kept.exists():
+            known = json.loads(kept.read_text())
+            kept.write_text(json.dumps({**known, "made": time.time() - age * 86_400}))
+        names.add(equipped(folder, tmp_path, line).ticket)
+        return str(json.loads((folder / min(names)).read_text())["token"])
+    names: set[str] = set()
+    assert [token(age) for age in (0, 6.9, 7.1, 6.9)] == ["secret-1", "secret-1", "secret-2", "secret-2"]
+    assert len(names) == 1

@@ -26,12 +26,14 @@ from windfall.sites.dialects.table import dialect
 from windfall.sites.dialects.text import plain, shell
 from windfall.sites.site_file import Site, shown
 
-DAYS = 90  # that an enrolment token lasts; a pilot may wait in a queue for weeks
+WAITING = 21  # days that a ticket still lasts for the longest pilot, if nobody renews it; a job may wait in a queue
+LONGEST = 365  # days that a ticket lasts at most
 OUTBOX = "outbox"  # folder for results that pilots could not deliver; a salvage sends them
-RENEWED = 45  # days after which the tender makes a new token
-KEPT = 14  # days that job logs are kept; old pilots' files are kept for DAYS, since a queued job may still need one
+RENEWED = 7  # days after which the tender makes a new token and writes it into the same file, where queued jobs read it
+KEPT = 14  # days that job logs are kept; old pilots' files are kept for OLD, since a queued job may still need one
+OLD = 90  # days
 _SWEEP = (f"find . -maxdepth 1 -type f '(' '(' -name 'wf*.log' -o -name 'wf*.[op]*[0-9]' ')' -mtime +{KEPT} "
-          f"-o -name 'pilot-*.pyz' -mtime +{DAYS} ')' -exec rm -f '{{}}' +; true")
+          f"-o -name 'pilot-*.pyz' -mtime +{OLD} ')' -exec rm -f '{{}}' +; true")
 
 
 class Equipped(NamedTuple):
@@ -104,11 +106,17 @@ async def _put_once(channel: Channel, path: str, body: bytes) -> None:
         await channel.put(path, body, 0o600)
 
 
+def ticket_days(site: Site) -> int:
+    """Return how many days a ticket lasts: a pilot that starts just before its renewal may enrol again to its end."""
+    longest = max(shape.walltime for shape in site.shapes)
+    return min(RENEWED + WAITING - (-longest // 86_400), LONGEST)
+
+
 async def _token(site: Site, line: ServerLink, kept: Path) -> dict[str, Any]:
     known = _read(kept)
     old = time.time() - float(known.get("made", 0)) > RENEWED * 86_400
     if old or not await line.knows(str(known.get("name"))):
-        name, token = await line.enrolment(site.name, DAYS)
+        name, token = await line.enrolment(site.name, ticket_days(site))
         known = {"name": name, "token": token, "made": int(time.time()), "id": known.get("id") or os.urandom(4).hex()}
         _write(kept, known)
     return known
