@@ -42,19 +42,19 @@ BODIES: dict[str, list[Any]] = {
 
 def variants(body: Any) -> Iterator[Any]:
     """Yield the body with one value at a time replaced, removed or repeated."""
-    for path in list(_paths(body)):
+    for path in list(paths(body)):
         for value in VALUES:
-            yield _with(body, path, value)
+            yield replaced(body, path, value)
 
 
-def _paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+def paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     yield path
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for name, each in inner:
-        yield from _paths(each, (*path, name))
+        yield from paths(each, (*path, name))
 
 
-def _with(body: Any, path: tuple[Any, ...], value: Any) -> Any:
+def replaced(body: Any, path: tuple[Any, ...], value: Any) -> Any:
     if not path:
         return value
     made = deepcopy(body)

@@ -27,6 +27,8 @@ SWEEP = {"name": "b", "targets": [{"command": ["p", "{x}"], "source": {
 class Reply(NamedTuple):
     status: int
     raw: bytes
+    kind: str = ""
+    retry_after: str = ""
 
     @property
     def body(self) -> Any:
@@ -46,16 +48,16 @@ class Caller:
         context = ssl._create_unverified_context()
         return http.client.HTTPSConnection(self.host, int(self.port), timeout=120, context=context)
 
-    def call(self, method: str, path: str, body: Any = None, **headers: str) -> Reply:
-        """Send a request and return its reply; raise AssertionError if the reply shows a mistake of the server."""
+    def call(self, method: str, path: str, body: Any = None, endless: bool = False, **headers: str) -> Reply:
+        """Send a request and return its reply, or the beginning of an endless one; raise AssertionError if the reply
+        shows a mistake of the server."""
         data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         if self.token:
             named["Authorization"] = f"Bearer {self.token}"
         try:
             self._connection.request(method, path, data, named)
-            response = self._connection.getresponse()
-            reply = Reply(response.status, response.read())
+            reply = self._receive(endless)
         except (http.client.HTTPException, OSError):
             self._connection.close()
             self._connection = self._connect()
@@ -63,6 +65,20 @@ class Caller:
         self.statuses[reply.status] += 1
         assert reply.status < 500 or reply.status in EXPECTED, (method, path, str(data)[:2000], reply)
         return reply
+
+    def _receive(self, endless: bool) -> Reply:
+        connection = self._connection.sock
+        response = self._connection.getresponse()
+        kind = response.headers.get("Content-Type", "").partition(";")[0]
+        if not endless or response.status != 200:
+            return Reply(response.status, response.read(), kind, response.headers.get("Retry-After", ""))
+        raw = b""
+        with suppress(TimeoutError):
+            connection.settimeout(0.05)
+            raw = response.read1(1 << 16)
+        response.close()
+        self._connection.close()
+        return Reply(response.status, raw, kind)
 
     def as_user(self, name: str) -> Caller:
         return Caller(self.profile, self.call("POST", "/v1/tokens", {"scope": "user", "user": name}).body["token"])

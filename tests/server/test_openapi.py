@@ -51,6 +51,18 @@ def test_openapi_lists_every_documented_call(document):
         assert (method, re.sub(r"/\d+", "/N", path)) in calls, (method, path)
 
 
+def test_numbers_in_paths_and_queries_have_bounds(document):
+    call = document["paths"]["/v1/bags/{bag}/results"]["get"]
+    bag, after, limit, state = (parameter["schema"] for parameter in call["parameters"])
+    assert all(each["type"] == "integer" and each["maximum"] for each in (bag, after, limit))
+    assert state == {"type": "string"}
+
+
+def test_successes_other_than_200_are_described(document):
+    assert "201" in document["paths"]["/v1/bags"]["post"]["responses"]
+    assert "206" in document["paths"]["/v1/blobs/{sha256}"]["get"]["responses"]
+
+
 def test_valid_by_the_standard(document):
     validator = pytest.importorskip("openapi_spec_validator")
     validator.validate(document)

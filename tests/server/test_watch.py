@@ -228,6 +228,11 @@ def test_events_of_all_bags(client):
     assert {line["bag"] for line in got} == {one, two}
 
 
+def test_events_from_a_wrong_position_are_refused_in_words(client):
+    reply = client.call("GET", "/v1/events?from=main")
+    assert reply.status == 400 and "from" in reply.body["error"]["message"]
+
+
 def test_events_are_the_owners(client):
     ann = Client(client.profile, client.token_for("user", user="ann")["token"])
     lines = ann.lines("/v1/events?from=0")

@@ -54,12 +54,14 @@ def _operation(route: Route, parameters: list[str]) -> dict[str, Any]:
         "summary": route.summary,
         "operationId": f"{route.method.lower()}{route.path.replace('/', '_').replace('{}', 'N').replace('.', '_')}",
         "responses": {
-            "200": {"description": "done", **_content(route.gives)},
+            **{status: {"description": text, **_content(route.gives)} for status, text in _successes(route).items()},
             "default": {"description": "an error", **_content_of({"$ref": "#/components/schemas/Error"})},
         },
         "parameters": [
-            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in parameters
-        ] + [{"name": name, "in": "query", "schema": {"type": "string"}} for name in _OPTIONS.get(route.path, ())],
+            {"name": name, "in": "path", "required": True, "schema": _NUMBERS.get(name, {"type": "string"})}
+            for name in parameters
+        ] + [{"name": name, "in": "query", "schema": _option(route.path, name)}
+             for name in _OPTIONS.get(route.path, ())],
     }
     if route.scope:
         operation["security"] = [{"token": []}]
@@ -69,6 +71,16 @@ def _operation(route: Route, parameters: list[str]) -> dict[str, Any]:
     return operation
 
 
+def _option(path: str, name: str) -> dict[str, Any]:
+    if name in ("limit", "from", "offset", "task") or (name == "after" and not path.endswith("/story")):
+        return {"type": "integer", "minimum": -1, "maximum": 10**16 - 1}  # `Request.number` takes 16 characters
+    return {"type": "string"}
+
+
+_NUMBERS = {
+    **{name: {"type": "integer", "minimum": 0, "maximum": 10**15 - 1} for name in ("bag", "task", "pilot")},
+    "attempt": {"type": "integer", "minimum": 0, "maximum": (1 << 63) - 1},
+}
 _OPTIONS = {
     "/v1/bags/{}/results": ("after", "limit", "state"),
     "/v1/bags/{}/tasks/{}/log": ("stream", "follow"),
@@ -80,6 +92,14 @@ _OPTIONS = {
     "/v1/events": ("from",),
     "/v1/attempts/{}/output": ("stream", "offset"),
 }
+
+
+def _successes(route: Route) -> dict[str, str]:
+    return {"200": "done"} | _MORE.get((route.method, route.path), {})
+
+
+_MORE = {("POST", path): {"201": "made"} for path in ("/v1/bags", "/v1/sites", "/v1/tokens", "/v1/trials")} | {
+    ("PUT", "/v1/blobs/{}"): {"201": "complete"}, ("GET", "/v1/blobs/{}"): {"206": "the range asked for"}}
 
 
 def _content(kind: Any) -> dict[str, Any]:

@@ -266,13 +266,14 @@ class Hub:
 
     async def events(self, request: Request) -> None:
         """Follow all bags of the user."""
+        since = request.number("from", 0)  # before the answer begins: a wrong number is refused in words
         subscriber = Subscriber(None, request.who.owner, wants_rows=False)
         self.add(subscriber)
         request.on_gone = subscriber.wake
         try:
             stream = request.start(NDJSON)
             mine = [bag.number for bag in self._state.bags.values() if bag.owner == request.who.owner]
-            if request.number("from", 0) < self._writer.position:
+            if since < self._writer.position:
                 subscriber.bags.update(dict.fromkeys(mine))
             while not (stream.closed or subscriber.stopped):
                 await stream.write(self._lines(subscriber))
