@@ -82,6 +82,12 @@ def test_a_path_that_leads_elsewhere_is_not_brought(client):
         gather._place(gather.TargetOutputs({}, [], set()), "main", [(0, [("../../escape", BLOB, 4, 0o644)])])
 
 
+def test_task_shows_that_its_command_has_files_of_another_target(client):
+    """Without them `show` would print a `merge` of nothing."""
+    bag = client.submit(two(1, command="merge {main.outputs} > all"))
+    assert client.call("GET", f"/v1/bags/{bag}/tasks/1").body["command"] == "merge main/... > all"
+
+
 def test_task_waits_until_the_target_it_takes_files_from_is_done(client):
     bag = client.submit(two(1))
     said = client.call("GET", f"/v1/bags/{bag}/explain?task=1").body

@@ -423,8 +423,10 @@ class BagCalls:
         renderer = rendering.renderer(target)
         attempts = await self._projector.ask(lambda views: views.attempts(bag.number, task))
         now = self._writer.clock.now()
+        taken = {name: [f"{name}/..."] for name in renderer.target.takes}  # many files: where they lie for the task
+        command = renderer.command(index, taken)
         view = schema.TaskView(
-            task=task, target=renderer.target.name, params=renderer.params(index), command=renderer.command(index),
+            task=task, target=renderer.target.name, params=renderer.params(index), command=command,
             state=queries.task_state(bag, task), attempts=[rows.from_view(rendering, row) for row in attempts],
             in_play=[schema.InPlay(**each) for each in queries.in_play(self._state, now, bag.number, task)])
         return reply_json(view)
