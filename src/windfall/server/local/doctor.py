@@ -1,7 +1,7 @@
 """`windfall doctor`: whether a home is sound, and what can be done where it is not.
 
 Rules
-  * Without an order the doctor changes nothing.
+  * Without an order the doctor changes nothing, but for upgrading a journal of an older layout, as any start does.
   * `repair` does what loses nothing.  `cut` ends the journal at its last good commit, says what is lost, and skips the
     numbers that lost commits may have given.  Either keeps a copy of the files that it replaces.
   * The doctor holds the journal's lock, so no server runs meanwhile.
