@@ -88,8 +88,8 @@ class Mistakes(BadInput):
 
     code = "mistakes"
 
-    def __init__(self, message="", hint="", each=()):
-        super().__init__(message, hint)
+    def __init__(self, message="", hint="", each=(), where=""):
+        super().__init__(message, hint, where)
         self.each = tuple(each)
 
     def __str__(self):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from tests.model.everything import texts
 
-from windfall.errors import BadInput, TooLarge
+from windfall.errors import BadInput, Mistakes, TooLarge
 from windfall.model.bagfile import reader
 from windfall.model.checks.bag import setting, validate
 from windfall.model.spec import Bag, Derived, Range, Values, Zip
@@ -291,6 +291,83 @@ def test_mistake_in_a_bag_file_is_reported_with_its_line(old, new, says, hints):
     assert error.where == f"sweep.toml:{line}"
     assert error.text
     assert error.exit_code == 2
+
+
+def mistakes_of(text):
+    """Return the mistakes that the reader tells together."""
+    with pytest.raises(Mistakes) as caught:
+        reader.parse(text, "sweep.toml", Path("/nowhere"))
+    assert caught.value.where == "sweep.toml" and caught.value.exit_code == 2
+    assert caught.value.message.startswith(f"{len(caught.value.each)} mistakes")
+    return caught.value.each
+
+
+def test_all_mistakes_of_a_bag_file_are_reported_in_the_order_of_its_lines():
+    found = mistakes_of("""\
+[bag]
+command = "prog {x} {y}"
+[sweep]
+x = "1...3"
+y = "1..2:0"
+[task]
+memory = "two"
+retrys = 3
+cores = 0
+inputs = ["absent.dat", "missing.dat"]
+[check]
+match = "("
+[capture]
+lod = 3
+[policy]
+select = "fifo"
+rank = "Host.Corez"
+""")
+    lines = [int(each.where.split(":")[1]) for each in found]
+    assert lines == sorted(lines) == [4, 5, 7, 8, 9, 10, 10, 12, 14, 16, 17], [str(each) for each in found]
+    assert all(each.text for each in found)
+    assert "did you mean 'retries'?" in found[3].hint
+
+
+def test_semantic_mistakes_of_all_targets_are_reported_together():
+    found = mistakes_of("""\
+[bag]
+command = "prog {x}"
+[task]
+memory = "two"
+[targets.merge]
+command = "merge"
+setup = "\\u0000"
+environment = { "A-B" = 1 }
+[targets.plot]
+command = "plot {z}"
+outputs = ["/tmp/plot.png"]
+""")
+    assert [each.where for each in found] == [f"sweep.toml:{line}" for line in (2, 4, 8, 10, 11)], [*map(str, found)]
+
+
+@pytest.mark.parametrize("text", [
+    '[bag]\ncommand = "p {x}"\n[sweeep]\nx = "1..3"\n',
+    '[bag]\ncomand = "p {x}"\n[sweep]\nx = "1..3"\n',
+    '[bag]\ncommand = "p {x}"\n[sweep]\nx = "1...3"\n',
+    '[bag]\ncommand = "p"\n[targets.m]\nafter = ["main"]\ncomand = "p {x}"\n[targets.m.sweep]\nx = 1\n',
+    '[bag]\ncommand = "p"\n[task]\noutputs = 3\n[targets.m]\nafter = ["main"]\ncommand = "p {main.outputs}"\n',
+    '[bag]\ncommand = "p"\n[capture]\nlod = { match = 3 }\n',
+    '[bag]\ncommand = "p"\n[policy]\nbatch = "many"\nbatch-timeout = "1min"\n',
+    '[bag]\ncommand = 3\n[task]\ncores = 2\n',
+    '[bag]\ncommand = "p"\n[check]\nschema = 3\n',
+])
+def test_single_mistake_causes_no_second_message(text):
+    with pytest.raises(BadInput) as caught:
+        reader.parse(text, "sweep.toml", Path("/nowhere"))
+    assert not isinstance(caught.value, Mistakes), str(caught.value)
+
+
+def test_a_hundred_mistakes_are_counted_and_fifty_are_shown():
+    text = '[bag]\ncommand = "p"\n[task]\n' + "".join(f"wrong{n} = {n}\n" for n in range(300))
+    with pytest.raises(Mistakes) as caught:
+        reader.parse(text, "sweep.toml")
+    assert caught.value.message == "100 mistakes or more; the first 50 are shown"
+    assert [each.where for each in caught.value.each] == [f"sweep.toml:{n}" for n in range(4, 54)]
 
 
 @pytest.mark.parametrize(

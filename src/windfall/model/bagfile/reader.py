@@ -8,12 +8,15 @@ a later version will have is refused with what exists now.  Every error carries 
 
 `[task]`, `[check]` and `[capture]` apply to the main target, whose command is `[bag] command`; a further target has its
 own, with the keys of `[task]` directly in `[targets.NAME]`.
+
+All mistakes are reported together, and none of them twice: a target whose sweep or command could not be read is not
+checked further, and the rules for a whole bag are checked only when no mistake was found before.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -21,12 +24,13 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from windfall.errors import BadInput, TooLarge
+from windfall.errors import BadInput, Mistakes, TooLarge
 from windfall.model.bagfile import words
 from windfall.model.bagfile.inputs import InputFinder
 from windfall.model.checks import bag as check, sources
 from windfall.model.checks.bounds import at_most
 from windfall.model.checks.cycles import find_circle
+from windfall.model.mistakes import KEPT, MistakeLog
 from windfall.model.policies import replica_caps
 from windfall.model.policies.expressions import KINDS
 from windfall.model.policies.language import pointed
@@ -54,6 +58,7 @@ from windfall.model.templates.render import Space, axis_size, lean_sweep
 from windfall.model.templates.sample import parse_law
 
 MAX_FILE = 64 << 20
+MAX_SEARCHED = 64 << 20  # characters searched for the lines of mistakes
 MAX_TRIES = 50  # lines from the end among which an unfinished entry may begin
 MAX_TRIED_LINES = 10_000  # of a file whose parts are read again to find that line
 GLOB = "glob:"  # of a parameter's value: the files that match what follows
@@ -120,7 +125,7 @@ class KeyLocator:
         try:
             yield
         except BadInput as error:
-            if not error.where:
+            if not error.where and not isinstance(error, Mistakes):
                 line, shown = self.find(path, error.text.partition("\n")[0])
                 error.where = f"{self.file}:{line}" if line else self.file
                 if "\n" not in error.text:
@@ -342,32 +347,46 @@ class BagReader:
         self.files = InputFinder(base)
         self.pythons: dict[str, Path] = {}
         self.hints: list[str] = []
+        self.mistakes = MistakeLog(max(1, min(KEPT, MAX_SEARCHED // (len(place.text) + 1))), place.file)
+        self.unread: set[str] = set()  # targets, and "" for the head, that a mistake left without some of their keys
 
     def bag(self, data: dict[str, Any], default_name: str) -> Parsed:
-        self._known(data, "", ())
-        head = self._table(data, "bag")
-        self._known(head, "bag", ("bag",))
-        get = partial(self._get, head, ("bag",), words.BAG)
-        targets = []
-        if "command" in head:
-            self._known(self._table(data, "task"), "task", ("task",))
-            main = {**self._table(data, "task"), "command": head["command"]}
-            for part in PARTS:
-                if part in data:
-                    main[part] = self._table(data, part)
-            targets.append(self._target("main", main, (), ("task",)))
-        else:
-            self._no_main(data)
-        for name, table in self._table(data, "targets").items():
-            targets.append(self._further(name, table, bool(targets) and targets[0].name == "main"))
-        bag = Bag(
-            name=get("name", default_name),
-            targets=targets,
-            effects=get("effects", "none"),
-            policy=self._policy(self._table(data, "policy")),
-        )
+        bag = Bag(name="", targets=[])
+        with self.mistakes.caught():
+            bag = self._bag(data, default_name)
         self.validate(bag)
         return Parsed(bag, self.files.uploads, self.pythons, hints=self.hints)
+
+    def _bag(self, data: dict[str, Any], default_name: str) -> Bag:
+        self._keep_unknown(data, "", ())
+        whole = not self.mistakes  # an unknown table may be a misspelt one: then targets lack what it holds
+        head = self._table(data, "bag")
+        self._keep_unknown(head, "bag", ("bag",))
+        get = partial(self._try, head, ("bag",), words.BAG)
+        targets = list(self._targets(data, head))
+        policy = self._policy(self._table(data, "policy"))
+        bag = Bag(name=get("name", default_name), targets=targets, effects=get("effects", "none"), policy=policy)
+        self.unread.update([] if whole else ["", *(target.name for target in targets)])
+        return bag
+
+    def _targets(self, data: dict[str, Any], head: dict[str, Any]) -> Iterator[Target]:
+        has_main = "command" in head
+        with self.mistakes.caught():
+            if has_main:
+                yield self._main(data, head["command"])
+            elif not self.mistakes:  # else the command may have a misspelt key
+                self._no_main(data)
+        for name, table in self._table(data, "targets").items():
+            with self.mistakes.caught():
+                yield from self._further(name, table, has_main)
+
+    def _main(self, data: dict[str, Any], command: object) -> Target:
+        self._keep_unknown(self._table(data, "task"), "task", ("task",))
+        main = {**self._table(data, "task"), "command": command}
+        for part in PARTS:
+            if part in data:
+                main[part] = self._table(data, part)
+        return self._target("main", main, (), ("task",))
 
     def _no_main(self, data: dict[str, Any]) -> None:
         with self.place.at("bag"):
@@ -381,34 +400,54 @@ class BagReader:
                     )
 
     def validate(self, bag: Bag) -> None:
-        """Check the bag as the server does, target by target, so that each error gets the line of its key."""
-        self._located(check.check_head, bag)
+        """Check the bag as the server does, part by part, so that each error gets the line of its key; tell them."""
+        if "" not in self.unread and bag.targets:
+            self._located(check.check_head, bag)
         for target in bag.targets:
             is_main = target is bag.targets[0] and target.name == "main"
-            self._located(lambda each: check.check_target(each, bag.open), target, () if is_main else target.name)
+            if target.name not in self.unread:
+                self._checked(target, bag.open, () if is_main else target.name)
+        with self.mistakes.caught():
+            if not self.mistakes:
+                self._whole(bag)
+        self.mistakes.tell()
+
+    def _checked(self, target: Target, is_open: bool, where: str | tuple[()]) -> None:
+        """Check a target; its texts are rendered only when all else is right."""
+        before = len(self.mistakes)
+        self._located(lambda each: check.check_tasks(each, is_open), target, where)
+        for part in check.PARTS if len(self.mistakes) == before else ():
+            self._located(part, target, where)
+        if len(self.mistakes) == before:
+            self._located(check.check_texts, target, where)
+
+    def _whole(self, bag: Bag) -> None:
         after = {target.name: target.after for target in bag.targets}
         gives = {target.name: bool(target.outputs) for target in bag.targets}
         for target in bag.targets:
-            with self.place.at("targets", target.name, "after"):
+            with self.mistakes.caught(), self.place.at("targets", target.name, "after"):
                 check.check_after(target.name, after)
-            with self.place.at("targets", target.name, "command"):
+            with self.mistakes.caught(), self.place.at("targets", target.name, "command"):
                 check.check_takes(target)
                 check.check_given(target, gives)
+        if self.mistakes:
+            return
         circle = find_circle(after)
         with self.place.at("targets", *circle[:1], "after"):
             check.check_whole(bag)
 
     def _located(self, run_check: Callable[[Any], None], what: object, target: str | tuple[()] = ()) -> None:
-        """Run a check, and give its error the line of the key that the message begins with."""
-        try:
-            run_check(what)
-        except BadInput as error:
-            with self.place.at(*_home(_key(error.message), ("targets", target) if target else ())):
-                raise
+        """Run a check, and keep its error with the line of the key that the message begins with."""
+        with self.mistakes.caught():
+            try:
+                run_check(what)
+            except BadInput as error:
+                with self.place.at(*_home(_key(error.message), ("targets", target) if target else ())):
+                    raise
 
     # --- targets -------------------------------------------------------------------------------------------
 
-    def _further(self, name: str, table: object, has_main: bool) -> Target:
+    def _further(self, name: str, table: object, has_main: bool) -> Iterator[Target]:
         path = ("targets", name)
         with self.place.at(*path):
             if not isinstance(table, dict):
@@ -418,21 +457,30 @@ class BagReader:
         with self.place.at(*path, "task"):
             if "task" in table:
                 raise BadInput(f"[targets.{name}] has no table 'task'", f"write its keys directly in [targets.{name}]")
-        self._known(table, "targets", path)
+        before = len(self.mistakes)
+        self._keep_unknown(table, "targets", path)
+        if len(self.mistakes) > before:
+            self.unread.add(name)  # the unknown key may be a misspelt sweep, or command
+            if "command" not in table:
+                return
         with self.place.at(*path):
             if "command" not in table:
                 raise BadInput(f"the target '{name}' has no command")
-        return self._target(name, table, path, path)
+        yield self._target(name, table, path, path)
 
     def _target(self, name: str, table: dict[str, Any], parent: KeyPath, path: KeyPath) -> Target:
         """Read a target.  `parent` is the path of the tables of PARTS, `path` that of the task's keys."""
+        before = len(self.mistakes)
         source = self._sweep(self._table(table, "sweep", parent), "sweep" in table, (*parent, "sweep"))
-        command = self._get(table, path if parent else ("bag",), words.TARGET, "command", "")
-        with self.place.at(*(path if parent else ("bag",)), "command"):
+        command = self._try(table, path if parent else ("bag",), words.TARGET, "command", "")
+        takes: list[str] = []
+        with self.mistakes.caught(), self.place.at(*(path if parent else ("bag",)), "command"):
             takes = _takes(command)
+        if len(self.mistakes) > before:
+            self.unread.add(name)
         target = Target(
             name=name,
-            after=self._get(table, path, words.TARGET, "after", []),
+            after=self._try(table, path, words.TARGET, "after", []),
             command=command,
             takes=takes,
             source=source,
@@ -445,21 +493,21 @@ class BagReader:
         """Return the target with the values of the keys of [task] that the table has."""
         target = replace(target, **self._task(target, table, path))
         if "python" in table:
-            self._python(target, self._get(table, path, words.TASK, "python", ""), path)
-        return self._with_inputs(target, self._get(table, path, words.TASK, "inputs", []), (*path, "inputs"))
+            self._python(target, self._try(table, path, words.TASK, "python", None), path)
+        return self._with_inputs(target, self._try(table, path, words.TASK, "inputs", []), (*path, "inputs"))
 
     def _task(self, target: Target, table: dict[str, Any], path: KeyPath) -> dict[str, Any]:
         """Return the keys that become fields of a target."""
-        get = partial(self._get, table, path, words.TASK)
-        needs = {field: get(key, None) for field, key in _RESOURCES.items() if key in table}
-        fields = {field: get(key, None) for field, key in _FIELDS.items() if key in table}
+        get = partial(self._try, table, path, words.TASK)
+        needs = {field: value for field, key in _RESOURCES.items() if (value := get(key, None)) is not None}
+        fields = {field: value for field, key in _FIELDS.items() if (value := get(key, None)) is not None}
         if "outputs" in fields:
             fields["outputs"] = [*target.outputs, *fields["outputs"]]
         return {**fields, "resources": Resources(**needs)}
 
     def _with_inputs(self, target: Target, texts: list[str], path: KeyPath) -> Target:
         for text in texts:
-            with self.place.at(*path):
+            with self.mistakes.caught(), self.place.at(*path):
                 try:
                     target = self.files.add(target, text)
                 except BadInput as error:
@@ -467,8 +515,10 @@ class BagReader:
                     raise
         return target
 
-    def _python(self, target: Target, text: str, path: KeyPath) -> None:
-        with self.place.at(*path, "python"):
+    def _python(self, target: Target, text: str | None, path: KeyPath) -> None:
+        if text is None:
+            return
+        with self.mistakes.caught(), self.place.at(*path, "python"):
             file = self.base / text
             if not text or not file.exists():
                 raise BadInput(
@@ -479,11 +529,11 @@ class BagReader:
             self.pythons[target.name] = file
 
     def _check(self, table: dict[str, Any], path: KeyPath) -> Check:
-        self._known(table, "check", path)
-        get = partial(self._get, table, path, words.CHECK)
-        schema = get("schema", "")
-        with self.place.at(*path, "schema"):
-            text = self.files.text(schema, "the schema") if "schema" in table else ""
+        self._keep_unknown(table, "check", path)
+        get = partial(self._try, table, path, words.CHECK)
+        schema, text = get("schema", None), ""
+        with self.mistakes.caught(), self.place.at(*path, "schema"):
+            text = "" if schema is None else self.files.text(schema, "the schema")
         return Check(
             exit=get("exit", [0]), file=get("file", []), match=get("match", ""), schema=text,
             command=get("command", ""), hopeless=get("hopeless", []),
@@ -491,7 +541,7 @@ class BagReader:
 
     def _captures(self, table: dict[str, Any], path: KeyPath) -> Iterator[Capture]:
         for name, value in table.items():
-            with self.place.at(*path, name):
+            with self.mistakes.caught(), self.place.at(*path, name):
                 if isinstance(value, str):
                     yield Capture(name=name, pattern=words.pattern(value, f"capture: {name}"))
                     continue
@@ -505,8 +555,9 @@ class BagReader:
                 yield Capture(name=name, pattern=get("match", ""), file=get("file", ""))
 
     def _policy(self, table: dict[str, Any]) -> Policy:
-        self._known(table, "policy", ("policy",))
-        get = partial(self._get, table, ("policy",), words.POLICY)
+        before = len(self.mistakes)
+        self._keep_unknown(table, "policy", ("policy",))
+        get = partial(self._try, table, ("policy",), words.POLICY)
         usual = Policy()
         policy = Policy(
             select=get("select", usual.select), batch=get("batch", usual.batch),
@@ -515,11 +566,19 @@ class BagReader:
         )
         policy = replace(policy, **self._expressions(table))
         policy = replace(policy, **{key.replace("-", "_"): get(key, "") for key in replica_caps.CAPS})
-        with self.place.at("policy", "batch-timeout"):
+        for key, text in check.asked_for(policy).items():
+            with self.mistakes.caught(), self.place.at("policy", key):
+                check.setting(text, key)
+        if len(self.mistakes) > before:
+            self.unread.add("")
+            return policy
+        with self.mistakes.caught(), self.place.at("policy", "batch-timeout"):
             if "batch-timeout" in table and policy.batch < 2:
                 raise BadInput("batch-timeout has no effect without batch", "set batch to 2 or more, too")
-        with self.place.at("policy", "batch"):
+        with self.mistakes.caught(), self.place.at("policy", "batch"):
             check.check_policy(policy)
+        if len(self.mistakes) > before:
+            self.unread.add("")
         return policy
 
     def _expressions(self, table: dict[str, Any]) -> dict[str, str]:
@@ -527,11 +586,11 @@ class BagReader:
         found = {}
         for key in check.EXPRESSIONS:
             names = [name for name in (key, KINDS[key].alias) if name in table]
-            with self.place.at("policy", *names[1:]):
+            with self.mistakes.caught(), self.place.at("policy", *names[1:]):
                 if len(names) > 1:
                     raise BadInput(f"{names[1]} is another name of {key}, and both are given", "leave one of them out")
             for name in names:
-                found[key.replace("-", "_")] = self._get(table, ("policy",), words.POLICY, name, "")
+                found[key.replace("-", "_")] = self._try(table, ("policy",), words.POLICY, name, "")
         return found
 
     # --- sweeps --------------------------------------------------------------------------------------------
@@ -542,15 +601,18 @@ class BagReader:
         with self.place.at(*path):
             if given and not table:
                 raise BadInput("the sweep is empty", "leave [sweep] out to run the command once")
+        before = len(self.mistakes)
         for name, value in table.items():
-            with self.place.at(*path, name):
+            with self.mistakes.caught(), self.place.at(*path, name):
                 for found in self._entry(name, value, path):
                     if isinstance(found, Derived):
                         derived.append(found)
                     else:
                         axes.append(found)
         sweep = Sweep(axes=axes, derived=derived)
-        with self.place.at(*path):
+        if len(self.mistakes) > before:
+            return sweep
+        with self.mistakes.caught(), self.place.at(*path):
             Space(lean_sweep(sweep))  # refuses parameters given twice, unknown ones, circles
         return sweep
 
@@ -656,16 +718,27 @@ class BagReader:
                 raise BadInput(f"'{key}' must be a table", f"write [{key}] and its keys below it")
         return table
 
-    def _known(self, table: dict[str, Any], kind: str, path: KeyPath) -> None:
+    def _keep_unknown(self, table: dict[str, Any], kind: str, path: KeyPath) -> None:
+        for key in table:
+            with self.mistakes.caught():
+                self._known([key], kind, path)
+
+    def _known(self, keys: Iterable[str], kind: str, path: KeyPath) -> None:
         later = LATER.get("task" if kind == "targets" else kind, {})
         where = "[" + ".".join(map(str, path)) + "]" if path else "a bag file"
-        for key in table:
+        for key in keys:
             if key in KEYS[kind]:
                 continue
             with self.place.at(*path, key):
                 if key in later:
                     raise BadInput(f"{where}: '{key}' does not exist yet", later[key], text=key)
                 raise BadInput(f"{where} has no key '{tpl.excerpt(key)}'", _suggest(key, kind), text=tpl.excerpt(key))
+
+    def _try(self, *asked: Any) -> Any:
+        """Return the value of a key as `_get` does; the default, its last argument, after a mistake, which is kept."""
+        with self.mistakes.caught():
+            return self._get(*asked)
+        return asked[-1]
 
     def _get(
         self, table: dict[str, Any], path: KeyPath, known: dict[str, words.KeySpec], key: str, default: Any

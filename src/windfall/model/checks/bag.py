@@ -30,7 +30,6 @@ from windfall.model.spec import (
     Axis,
     Bag,
     Capture,
-    Check,
     Flows,
     Input,
     Items,
@@ -183,6 +182,14 @@ def validate_source(target: Target, source: Source) -> None:
 
 
 def check_target(target: Target, is_open: bool) -> None:
+    check_tasks(target, is_open)
+    for check_part in PARTS:
+        check_part(target)
+    check_texts(target)
+
+
+def check_tasks(target: Target, is_open: bool) -> None:
+    """Check a target's name, tasks and command."""
     _name(target.name, "a target's name")
     if not tpl.NAME.fullmatch(target.name):
         raise BadInput(f"'{target.name}' cannot be the name of a target", "use letters, digits, - and _")
@@ -191,12 +198,10 @@ def check_target(target: Target, is_open: bool) -> None:
     if source_count(target.source) == 0 and not is_open:
         raise BadInput(f"the target '{target.name}' has no tasks", "an empty range or list leaves nothing to run")
     _command(target)
-    _numbers(target)
-    _files(target)
-    _environment(target)
-    _check(target.check)
-    _concurrency(target)
-    _captures(target)
+
+
+def check_texts(target: Target) -> None:
+    """Check what templates become, in a target that is right otherwise."""
     _lengths(target)
     _families(target)
     _cost(target)
@@ -384,7 +389,7 @@ def _variables(target: Target) -> None:
     at_most(len(target.environment), MAX_VARIABLES, "environment variables")
     for name, value in target.environment.items():
         if not _VARIABLE.fullmatch(name) or len(name) > MAX_NAME:
-            raise BadInput(f"'{tpl.excerpt(name)}' cannot be the name of an environment variable")
+            raise BadInput(f"environment: '{tpl.excerpt(name)}' cannot be the name of an environment variable")
         check_text(value, f"the environment variable {name}")
     at_most(len(target.setup), MAX_WORDS, "set-up lines")
     for line in target.setup:
@@ -400,7 +405,8 @@ def _concurrency(target: Target) -> None:
                            "set at-once")
 
 
-def _check(check: Check) -> None:
+def _check(target: Target) -> None:
+    check = target.check
     at_most(len(check.exit), 256, "exit codes")
     if not check.exit:
         raise BadInput("check: exit names no exit code, so no task could succeed", "exit = [0]")
@@ -452,6 +458,10 @@ def pattern(text: str, what: str) -> None:
         re.compile(text)
     except ERRORS as error:
         raise BadInput(f"{what}: not a regular expression: {error}", text=tpl.excerpt(text)) from None
+
+
+PARTS = (_numbers, _files, _environment, _check, _concurrency, _captures)
+"""Checks of a target's parts, for a target whose tasks are right: a mistake in one part hides none in another."""
 
 
 # --- lengths of tasks ------------------------------------------------------------------------------------------
