@@ -22,7 +22,7 @@ WORDS = ("main", "x", "local", "{x}", "out-{x}", "1", "0", "a,b", "failed", "uni
          "../x", "ab" * 32, "true", "*", "bytes 0-4/5", "bytes=0-3", "tail-safe", "target.Memory > 1")
 ENDLESS = ("/watch", "/events", "/log")  # replies that may not end
 DEEP = 6  # levels below which only required fields are drawn
-RENEWAL = 200  # cases after which the callers get new tokens: some cases revoke them
+RENEWAL = 100  # cases after which callers get new tokens, and the owner a new bag: some cases remove them
 LARGE = 200_000  # bytes of a reply that is not compared with its schema
 BODY = "application/json"
 
@@ -32,6 +32,7 @@ class Drawing:
 
     def __init__(self, draw: random.Random, schemas: dict[str, Any]) -> None:
         self.draw, self.schemas, self.wild = draw, schemas, False
+        self.bag = 1  # one that exists
 
     def value(self, schema: dict[str, Any], depth: int = 0) -> Any:
         while "$ref" in schema:
@@ -103,7 +104,7 @@ class Case:
         query = []
         for parameter in call["parameters"]:
             name, where = parameter["name"], parameter["in"]
-            text = _text(_known(draw, name) or drawing.value(parameter["schema"]))
+            text = _text(_known(drawing, name) or drawing.value(parameter["schema"]))
             if where == "path":
                 path = path.replace("{" + name + "}", quote(text, safe="") or "1")
             elif draw.random() < 0.5:
@@ -122,9 +123,10 @@ def _text(value: Any) -> str:
     return text.encode("utf-8", "replace").decode()[:3_000]
 
 
-def _known(draw: random.Random, name: str) -> str:
+def _known(drawing: Drawing, name: str) -> str:
     """Return a parameter's value that means something to the server; "" one time in three."""
-    known = {"bag": ("1", "1", "2", "3"), "task": ("0", "1", "19"), "site": ("local", "s-1"), "pilot": ("1", "2"),
+    draw = drawing.draw
+    known = {"bag": (str(drawing.bag),), "task": ("0", "1", "19"), "site": ("local", "s-1"), "pilot": ("1", "2"),
              "attempt": ("0", "1")}
     return draw.choice(known[name]) if name in known and draw.random() < 0.7 else ""
 
@@ -177,29 +179,28 @@ def callers(ground: Ground) -> dict[str, Caller]:
             "other": owner.as_user("other")}
 
 
-def cases(ground: Ground, document: dict[str, Any]) -> Iterator[Case]:
+def cases(drawing: Drawing, document: dict[str, Any]) -> Iterator[Case]:
     """Yield cases without end, those of all calls in turn."""
-    drawing = Drawing(ground.draw, document["components"]["schemas"])
     calls = [(method, path, call) for path, methods in document["paths"].items() for method, call in methods.items()]
     while True:
         for method, path, call in calls:
             yield Case(drawing, method, path, call)
 
 
-def prepare(ground: Ground) -> None:
-    """Give the owner a site and bags, so that most calls concern something; some cases remove them."""
+def prepare(ground: Ground) -> int:
+    """Give the owner a site and a bag, so that most calls concern something; return the bag's number."""
     ground.caller.call("POST", "/v1/sites", {"name": "local", "kind": "local"})
-    ground.caller.call("POST", "/v1/bags", {**SWEEP, "open": True})
+    return ground.caller.call("POST", "/v1/bags", {**SWEEP, "open": True}).body["bag"]
 
 
 def run(ground: Ground, most: int) -> int:
     """Send so many requests; return how many were sent."""
     document = ground.caller.call("GET", "/v1/openapi.json").body
-    judge = Judge(document)
-    for count, case in zip(range(most), cases(ground, document)):
+    judge, drawing = Judge(document), Drawing(ground.draw, document["components"]["schemas"])
+    for count, case in zip(range(most), cases(drawing, document)):
         if count % RENEWAL == 0:
             ground.check_health()
-            prepare(ground)
+            drawing.bag = prepare(ground)
             known = callers(ground)
         scope = case.call.get("x-scope", "")
         right = known[scope]
