@@ -169,6 +169,15 @@ def test_call_runs_on_a_pilot(client):
     assert len(client.call(bytes, 100_000)) == 100_000
 
 
+def test_call_after_its_bag_was_closed_opens_another(client):
+    assert client.call(abs, -1) == 1
+    calls = [bag["bag"] for bag in client.bags() if bag["name"] == "calls"]
+    for bag in calls:
+        client.close_bag(bag)
+    assert client.call(abs, -2) == 2
+    assert max(bag["bag"] for bag in client.bags() if bag["name"] == "calls") > max(calls)
+
+
 def test_call_raises_the_remote_exception(client):
     with pytest.raises(ZeroDivisionError) as caught:
         client.call(divmod, 1, 0)

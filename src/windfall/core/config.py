@@ -13,7 +13,7 @@ class Config:
     margin: int = 5_000  # added before the server gives the pilot's unstarted tasks to others
     park: int = 20_000  # longest that a request waits for an answer (long polling)
     idle: int = 120_000  # a pilot without work leaves after this; the pilot itself decides (`pilot/agenda`)
-    worth: int = 10_000  # of work make one more slot worth while
+    worth: int = 2_000  # of work make one more slot worth while
     surplus: int = 10_000  # pilots of a site go home when no open bag has been able to use the site for so long
     # a silent pilot that holds no attempt ends after this; so does an attempt without limit on one without wall time
     silence: int = 3_600_000

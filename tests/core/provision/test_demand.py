@@ -165,9 +165,9 @@ def test_unknown_provisioning_policy_is_refused(bench: Bench) -> None:
 
 def test_short_tasks_share_slots_and_long_ones_get_one_each(bench: Bench) -> None:
     site(bench)
-    bag(bench, shape(40, expect=1_000))
+    bag(bench, shape(40, expect=200))
     assert states(bench) == "iiii"
-    bag(bench, shape(3, expect=10_000))
+    bag(bench, shape(3, expect=2_000))
     assert states(bench) == "i" * 7
 
 
@@ -184,7 +184,7 @@ def test_queued_pilots_are_withdrawn_when_tasks_prove_short(bench: Bench) -> Non
     tender.work()
     pilot = tender.begin("intent-1")
     attempt, _ = bench.take(pilot, left=HOUR)[0]
-    bench.report(pilot, attempt, wall=1_000)
+    bench.report(pilot, attempt, wall=200)
     bench.take(pilot, left=HOUR)
     bench.wait(1_000)
     assert "q" not in states(bench)
@@ -192,7 +192,7 @@ def test_queued_pilots_are_withdrawn_when_tasks_prove_short(bench: Bench) -> Non
 
 def test_slots_that_run_short_tasks_of_a_class_count_for_its_other_tasks(bench: Bench) -> None:
     site(bench)
-    bag(bench, shape(60, expect=1_000))
+    bag(bench, shape(60, expect=200))
     tender = Tender(bench)
     tender.work()
     assert states(bench) == "q" * 6
@@ -204,7 +204,7 @@ def test_slots_that_run_short_tasks_of_a_class_count_for_its_other_tasks(bench: 
 
 def test_slots_of_silent_pilots_do_not_count_for_short_tasks(bench: Bench) -> None:
     site(bench)
-    bag(bench, shape(3, expect=1_000), external=True)
+    bag(bench, shape(3, expect=200), external=True)
     tender = Tender(bench)
     tender.work()
     assert states(bench) == "q"
@@ -217,13 +217,13 @@ def test_slots_of_silent_pilots_do_not_count_for_short_tasks(bench: Bench) -> No
 
 def test_slot_that_is_stuck_does_not_count_for_short_tasks(bench: Bench) -> None:
     site(bench)
-    bag(bench, shape(3, expect=1_000))
+    bag(bench, shape(3, expect=200))
     tender = Tender(bench)
     tender.work()
     pilot = tender.begin("intent-1")
     (attempt, _), = bench.take(pilot, want=1, left=HOUR)
     bench.exchange(pilot, started=[attempt])
-    bench.wait(9_000)
+    bench.wait(1_500)
     assert states(bench) == "r", "the task may end at any moment"
     bench.wait(2_000)
     assert states(bench) == "ri"
@@ -236,5 +236,5 @@ def test_long_tasks_of_another_class_take_no_slot_from_short_ones(bench: Bench) 
     tender.work()
     for number in range(1, 5):
         bench.take(tender.begin(f"intent-{number}"), left=2 * HOUR)
-    bag(bench, shape(20, expect=1_000))
+    bag(bench, shape(20, expect=200))
     assert states(bench) == "rrrrii"

@@ -7,16 +7,19 @@ For many calls at once there is `Executor`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from windfall.client.functions.payload import Packer, checked, outcome, stored_result, unpacked
-from windfall.errors import NoServer
+from windfall.errors import Conflict, NoServer
 from windfall.model.calls import reference
 from windfall.model.spec import Bag, Items, Target
 
 if TYPE_CHECKING:
     from windfall.client.api import Api
+
+
+ABSENCE = 600_000  # ms for which the process may be away before its bag is closed
 
 
 class CallBag:
@@ -25,22 +28,30 @@ class CallBag:
     def __init__(self, api: Api):
         self._api = api
         self._packer = Packer(self._upload)
+        self._open()
+
+    def _open(self) -> None:
         target = Target(kind="call", source=Items(items=[]), retries=0)
-        self._bag = api.submitted(Bag(name="calls", targets=[target], open=True))["bag"]
+        self._bag = self._api.submitted(Bag(name="calls", targets=[target], open=True, absence=ABSENCE))["bag"]
         self._position = 0
         self._rows: dict[int, dict[str, Any]] = {}
-        self._updates: Iterator[Any] | None = None
+        self._updates: Any = None  # a stream of updates
 
     def close(self) -> None:
         if self._updates is not None:
-            self._updates.close()  # type: ignore[attr-defined]
+            self._updates.close()
         self._api.close_bag(self._bag)
 
     def call(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         text = checked(self._packer.call(self._packer.function(function), args, kwargs))
         if self._updates is None:
             self._updates = self._api.watch(self._bag, self._position, rows=True)
-        added = self._api.append(self._bag, Items(items=[text]))
+        try:
+            added = self._api.append(self._bag, Items(items=[text]))
+        except Conflict:  # somebody has closed the bag, or the server has, since this client was away
+            self._updates.close()
+            self._open()
+            added = self._api.append(self._bag, Items(items=[text]))
         return value_of(self._wait_for_row(added["first"]), self._api.download)
 
     def _upload(self, data: bytes) -> str:
