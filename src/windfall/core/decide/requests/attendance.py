@@ -6,7 +6,7 @@ absent (`absence`); without that it stays open until somebody closes it.  Tasks 
 
 from __future__ import annotations
 
-from windfall.core.decide.exchange.stranded import cancel_stranded
+from windfall.core.decide.requests.bags import close_bag
 from windfall.core.messages import events as e, facts as f
 from windfall.core.state.world import BagState
 from windfall.core.turn import Turn
@@ -39,5 +39,4 @@ def absence_due(turn: Turn, number: int) -> None:
     if due > turn.now:
         turn.timers.add(due, "absence", number)
         return
-    turn.emit(f.BagClosed(turn.now, number, f.ABSENT))
-    cancel_stranded(turn, bag)
+    close_bag(turn, bag, f.ABSENT)

@@ -33,9 +33,14 @@ def close(turn: Turn, event: e.Close) -> None:
     """Let no more tasks be appended."""
     bag = the_bag(turn, event.bag)
     if bag.open:
-        turn.emit(f.BagClosed(turn.now, bag.number, event.by))
-        cancel_stranded(turn, bag)
+        close_bag(turn, bag, event.by)
     turn.done(event, bag.number)
+
+
+def close_bag(turn: Turn, bag: BagState, by: str) -> None:
+    """Close an open bag: tasks that wait for more tasks than will come are cancelled."""
+    turn.emit(f.BagClosed(turn.now, bag.number, by))
+    cancel_stranded(turn, bag)
 
 
 @refusing
