@@ -33,8 +33,9 @@ def watch_lease(turn: Turn, pilot: PilotState) -> None:
 
 
 def lease_due(turn: Turn, number: int) -> None:
-    """Give up the attempts that a silent pilot cannot start any more, or cannot be running; after `Config.silence`, end
-    a pilot that holds none."""
+    """Give up the attempts that a silent pilot may no longer start, and started ones that can no longer be running.
+
+    After `Config.silence`, end a pilot that holds none."""
     pilot = turn.state.pilots.get(number)
     if pilot is None or pilot.state == GONE:
         return

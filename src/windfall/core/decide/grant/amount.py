@@ -72,8 +72,9 @@ def _affordable(to: Recipient, load: int, cls: TaskClass, cost: int, units: int)
 
 
 def waits_for_else(to: Recipient, cls: TaskClass) -> bool:
-    """Is the class kept from this pilot by something else than room: by its accounts, or because the host runs all
-    that is overdue of it?"""
+    """Do the bag's accounts keep the class from this pilot, or does its host run all overdue tasks of the class?
+
+    Then the class does not wait for room."""
     if cls.is_accounted and to.affordable(cls) <= 0:
         return True
     return bool(cls.overdue) and not cls.on_ready_list and not by_deadline.has_overdue_for(to.state, to.pilot, cls)

@@ -29,7 +29,7 @@ class Recipient(msgspec.Struct, gc=False):
     _held: per_host.Held | None = None
 
     def affordable(self, cls: TaskClass) -> int:
-        """Count the tasks of a class, or the batches, that the accounts pay for beside the groups."""
+        """Count the tasks of a class, or batches, that budget, allowance and disk pay for after this draft's groups."""
         return self.accounts().most(cls)
 
     def accounts(self) -> Affordable:

@@ -219,7 +219,7 @@ class HostOrders:
         return self._ad(state, now, pilot).values
 
     def place(self, state: State, now: int, pilot: PilotState, cls: TaskClass) -> tuple[Any, ...]:
-        """Return where tasks of the class stand among their owner's, for such a pilot."""
+        """Return the sort key of the class among its owner's classes, for such a pilot; lower goes first."""
         if not cls.has_expressions:
             return cls.order_key
         bag, ad = state.bags[cls.bag], self._ad(state, now, pilot)

@@ -75,7 +75,7 @@ def has_orders(turn: Turn, site: SiteState) -> bool:
 
 
 def _to_start(turn: Turn, site: SiteState) -> Iterator[int]:
-    """Yield submissions that may already be under way before new ones; nothing while the site is suspect."""
+    """Yield the intents to start, those that this tender knows of before new ones; none while the site is suspect."""
     if site.suspect_since:
         return iter(())
     free = (n for n in site.intents[INTENDED] if turn.state.intents[n].start_told < 2)
@@ -83,6 +83,7 @@ def _to_start(turn: Turn, site: SiteState) -> Iterator[int]:
 
 
 def _to_stop(turn: Turn, site: SiteState) -> Iterator[int]:
+    """Yield the intents to stop, but for those that an earlier tender may have submitted and no listing has shown."""
     intents = turn.state.intents
     known = (n for n in site.intents[STOPPING] if intents[n].batch_id or intents[n].start_told < 2)
     return islice(known, site.limits.flight)

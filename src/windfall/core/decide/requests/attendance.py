@@ -6,7 +6,7 @@ absent (`absence`); without that it stays open until somebody closes it.  Tasks 
 
 from __future__ import annotations
 
-from windfall.core.decide.requests.bags import close_bag
+from windfall.core.decide.exchange.stranded import cancel_stranded
 from windfall.core.messages import events as e, facts as f
 from windfall.core.state.world import BagState
 from windfall.core.turn import Turn
@@ -40,3 +40,9 @@ def absence_due(turn: Turn, number: int) -> None:
         turn.timers.add(due, "absence", number)
         return
     close_bag(turn, bag, f.ABSENT)
+
+
+def close_bag(turn: Turn, bag: BagState, by: str) -> None:
+    """Close an open bag: tasks that wait for more tasks than will come are cancelled."""
+    turn.emit(f.BagClosed(turn.now, bag.number, by))
+    cancel_stranded(turn, bag)

@@ -11,6 +11,7 @@ from windfall.core.decide.data.lost_copies import rerun_makers
 from windfall.core.decide.exchange.stranded import cancel_stranded
 from windfall.core.decide.grant.order import prospects, wrong_policy
 from windfall.core.decide.replicas import by_deadline
+from windfall.core.decide.requests.attendance import close_bag
 from windfall.core.decide.requests.request import refusing, the_bag
 from windfall.core.decide.requests.submit import check_budget
 from windfall.core.messages import events as e, facts as f
@@ -35,12 +36,6 @@ def close(turn: Turn, event: e.Close) -> None:
     if bag.open:
         close_bag(turn, bag, event.by)
     turn.done(event, bag.number)
-
-
-def close_bag(turn: Turn, bag: BagState, by: str) -> None:
-    """Close an open bag: tasks that wait for more tasks than will come are cancelled."""
-    turn.emit(f.BagClosed(turn.now, bag.number, by))
-    cancel_stranded(turn, bag)
 
 
 @refusing
