@@ -135,7 +135,7 @@ def speeds(tasks: Sequence[EndedTask]) -> dict[tuple[str, str], float]:
 
 
 class Changes(NamedTuple):
-    """What a replay does otherwise than the bag did."""
+    """The policies that a replay has in place of the bag's own."""
 
     select: str = ""
     provision: str = ""

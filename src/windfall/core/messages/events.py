@@ -282,11 +282,11 @@ class Exchange(Event):
 
 
 class Gone(Event):
-    """Somebody's word that a pilot's processes are dead."""
+    """A report that a pilot's processes are dead; where it is not `proven`, it is a belief."""
 
     pilot: int
     why: str = "gone"
-    proven: bool = True  # False: it is only believed
+    proven: bool = True
 
 
 class KnowLink(Event):

@@ -36,7 +36,7 @@ _pack = msgspec.msgpack.Encoder().encode
 
 
 class Outline(msgspec.Struct):
-    """What the readers know of the bag to which tasks are appended."""
+    """The part of a bag that the readers of appended tasks need; a worker process gets it with its job."""
 
     number: int
     owner: str
